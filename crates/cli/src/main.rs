@@ -1,0 +1,2 @@
+//! The `foresee` command.
+fn main() {}

@@ -1,0 +1,8 @@
+//! The part of foresee that decides: which sample a rank needs when, where each read is served from, what is kept
+//! and what goes. It does nothing itself: no clock, thread, file, socket or environment (see `clippy.toml`). The
+//! simulator drives it on virtual time, the loader on real time; both see the same decisions.
+
+pub mod catalog;
+pub mod ids;
+pub mod stream;
+pub mod units;
