@@ -1,0 +1,49 @@
+# `make demo` and `make test` set up all they need on a fresh Debian or Ubuntu machine with make, cargo and python3.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+# Targets share cargo's lock and the terminal: two at once would only mix their output.
+.NOTPARALLEL:
+
+# The directory cargo builds into; relative to this directory or absolute.
+BUILD_DIR := $(or $(CARGO_TARGET_DIR),target)
+# A rustup installed a minute ago is not yet in the PATH of this shell.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: ## build the foresee command and simulate a training job
+	@tools/setup.sh build
+	cargo build --release --package foresee-cli --bin foresee
+	@FORESEE_BIN="$(BUILD_DIR)/release/foresee" tools/demo.sh
+
+.PHONY: test
+test: ## run all tests: the crates', then the command's and the frame's
+	@tools/setup.sh build venv >/dev/null
+	cargo test --workspace
+	cargo build --package foresee-cli --bin foresee
+	@venv=$$(tools/setup.sh venv) && \
+	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" "$$venv/bin/python" -I -m pytest
+
+.PHONY: check
+check: ## check formatting, lints and documentation; change nothing
+	@tools/setup.sh build lint venv >/dev/null
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	@venv=$$(tools/setup.sh venv) && set -x && \
+	"$$venv/bin/ruff" check . && "$$venv/bin/ruff" format --check .
+
+.PHONY: bench
+bench: ## run the benchmarks
+	@tools/setup.sh build
+	cargo bench --workspace
+
+.PHONY: clean
+clean: ## remove what the other targets made in this checkout
+	cargo clean
+	rm -rf .pytest_cache .ruff_cache
+	find tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,51 @@
+"""Runs the built `foresee` command as a user would: arguments in; exit code, stdout and stderr out."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Ran(NamedTuple):
+    """How one run of the command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def command_path() -> Path:
+    """FORESEE_BIN (relative to the checkout, or absolute), else the release build, else the debug build."""
+    if named := os.environ.get("FORESEE_BIN"):
+        candidates = [ROOT / named]
+    else:
+        build_dir = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+        candidates = [build_dir / profile / "foresee" for profile in ("release", "debug")]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    pytest.fail(f"no foresee command at {' or '.join(map(str, candidates))}; run `make test`", pytrace=False)
+
+
+@pytest.fixture
+def foresee():
+    """Call it with the command's arguments; it returns (code, stdout, stderr)."""
+    command = command_path()
+
+    def run(*args: str | Path, cwd: Path = ROOT, timeout_s: float = 60) -> Ran:
+        done = subprocess.run(
+            [command, *args],
+            cwd=cwd,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return run

@@ -1,0 +1,208 @@
+#!/bin/sh
+# Makes sure that what a make target needs is there, and says in one line what to do where it cannot.
+#
+#   tools/setup.sh build    a linker, and a cargo new enough for Cargo.toml's rust-version
+#   tools/setup.sh lint     rustfmt and clippy
+#   tools/setup.sh venv     a virtual environment with tools/requirements-test.txt; prints its path
+#
+# Words can be combined, so that one apt-get run (or one line) covers all missing packages. Only the path of the
+# virtual environment goes to stdout; all else goes to stderr.
+#
+# The environment lives in the user's cache, under a name made of the requirements and the interpreter, so every
+# checkout with the same pins shares it. It is built in place, because its scripts carry absolute paths: a lock keeps
+# two builders apart, and a `.complete` file written last tells a whole environment from an interrupted one.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+requirements=$root/tools/requirements-test.txt
+python_min=3.10
+lock_wait_s=900 # longer than any install that still makes progress on a slow line
+
+say() { printf 'foresee: %s\n' "$*" >&2; }
+die() {
+    say "$*"
+    exit 1
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# --- What is missing -------------------------------------------------------------------------------------------------
+
+linker_works() {
+    have cc || return 1
+    # A compiler without libc's start files cannot link. Asking for their path takes 2 ms, a real link 40 ms.
+    case $(cc -print-file-name=crt1.o 2>/dev/null) in /*) return 0 ;; esac
+    link_dir=$(mktemp -d)
+    link_code=0
+    echo 'int main(void) { return 0; }' | cc -x c -o "$link_dir/out" - >/dev/null 2>&1 || link_code=1
+    rm -rf "$link_dir"
+    return "$link_code"
+}
+
+# Sets python_ok (version), python_venv (venv and ensurepip are there) and python_id (what a venv depends on).
+probe_python() {
+    python_ok=0 python_venv=0 python_id=
+    have python3 || return 1
+    # shellcheck disable=SC2016 # Python, not shell
+    probe='import sys, importlib.machinery as machinery, importlib.util as util
+least = tuple(int(part) for part in sys.argv[1].split("."))
+whole = all(util.find_spec(name) for name in ("venv", "ensurepip"))
+version = "%d.%d.%d" % sys.version_info[:3]
+print(int(sys.version_info >= least), int(whole), version, machinery.EXTENSION_SUFFIXES[0], sys.base_prefix)'
+    probed=$(python3 -I -c "$probe" "$python_min") || return 1
+    python_ok=${probed%% *}
+    probed=${probed#* }
+    python_venv=${probed%% *}
+    python_id=${probed#* }
+}
+
+# Settles which python3 and which venv are meant. A missing python3 is no error here: it is a missing package.
+find_python() {
+    probe_python || :
+    if have python3 && [ "$python_ok" = 0 ]; then
+        die "$(command -v python3) is not Python $python_min or newer; put one first in PATH"
+    fi
+    name_venv
+}
+
+# Prints the Debian packages that are missing for the asked words.
+missing_packages() {
+    if [ "$want_build" = 1 ] && ! linker_works; then
+        printf ' gcc libc6-dev'
+    fi
+    if [ "$want_venv" = 1 ]; then
+        if ! have python3; then
+            printf ' python3 python3-venv'
+        elif [ "$python_ok" = 1 ] && [ "$python_venv" = 0 ] && ! venv_complete; then
+            printf ' python3-venv'
+        fi
+        have flock || printf ' util-linux'
+    fi
+}
+
+# --- Debian packages -------------------------------------------------------------------------------------------------
+
+# Runs apt-get with the given words before it: nothing for root, `sudo -n` for others.
+apt_install() {
+    as=$1
+    say "installing$packages with apt-get"
+    # shellcheck disable=SC2086 # $as and $packages are lists of plain words
+    {
+        $as env DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null >&2 ||
+            say "apt-get update failed; trying with the package lists at hand"
+        $as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            -o DPkg::Lock::Timeout=300 $packages </dev/null >&2
+    } || die "apt-get could not install:$packages"
+}
+
+ensure_packages() {
+    packages=$(missing_packages)
+    [ -n "$packages" ] || return 0
+    if have apt-get && [ "$(id -u)" = 0 ]; then
+        apt_install ""
+    elif have apt-get && have sudo && sudo -n true >/dev/null 2>&1; then
+        apt_install "sudo -n"
+    else
+        die "missing packages; install them with: sudo apt-get install$packages"
+    fi
+    hash -r
+    [ "$want_venv" = 0 ] || find_python
+    packages=$(missing_packages)
+    [ -z "$packages" ] || die "still missing after apt-get install:$packages (is another cc or python3 first in PATH?)"
+}
+
+# --- Rust ------------------------------------------------------------------------------------------------------------
+
+# True if version $1 is at least version $2; the first two numbers count.
+at_least() {
+    major=${1%%.*} minor=${1#*.}
+    minor=${minor%%.*}
+    [ "$major" -gt "${2%%.*}" ] && return 0
+    least_minor=${2#*.}
+    [ "$major" -eq "${2%%.*}" ] && [ "$minor" -ge "${least_minor%%.*}" ]
+}
+
+ensure_cargo() {
+    rust_min=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$root/Cargo.toml")
+    [ -n "$rust_min" ] || die "Cargo.toml names no rust-version"
+    have cargo || die "cargo is missing; install Rust $rust_min or newer with rustup (https://rustup.rs)"
+    cargo_version=$(cargo --version 2>/dev/null) ||
+        die "cargo does not run; repair it with: rustup default stable (https://rustup.rs)"
+    cargo_version=${cargo_version#cargo }
+    cargo_version=${cargo_version%% *}
+    at_least "$cargo_version" "$rust_min" ||
+        die "cargo $cargo_version is too old; get $rust_min or newer with: rustup update stable (https://rustup.rs)"
+}
+
+ensure_lint() {
+    lint_missing=
+    cargo fmt --version >/dev/null 2>&1 || lint_missing=" rustfmt"
+    cargo clippy --version >/dev/null 2>&1 || lint_missing="$lint_missing clippy"
+    [ -n "$lint_missing" ] || return 0
+    have rustup || die "cargo lacks:$lint_missing; use a Rust from rustup (https://rustup.rs), which can add them"
+    # shellcheck disable=SC2086 # a list of plain words
+    rustup component add $lint_missing >&2 || die "failed: rustup component add$lint_missing"
+}
+
+# --- Virtual environment ---------------------------------------------------------------------------------------------
+
+# Sets $venv. The name covers all a venv depends on: the pins, and the interpreter's version, platform and place.
+name_venv() {
+    case ${XDG_CACHE_HOME:-} in
+        /*) cache=$XDG_CACHE_HOME/foresee ;;
+        *) # unset, or relative, which the XDG specification says to ignore
+            [ -n "${HOME:-}" ] || die "set HOME or XDG_CACHE_HOME, so that the test tools have a place"
+            cache=$HOME/.cache/foresee
+            ;;
+    esac
+    key=$({ cat "$requirements" && printf '%s\n' "$python_id"; } | sha256sum | cut -c 1-16)
+    venv=$cache/venv-$key
+}
+
+venv_complete() { [ -n "${venv:-}" ] && [ -e "$venv/.complete" ] && [ -x "$venv/bin/python" ]; }
+
+build_venv() {
+    say "making the test tools' environment in $venv"
+    rm -rf "$venv"
+    # Settings that would send the packages elsewhere.
+    unset PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
+    python3 -I -m venv "$venv" >&2 || die "python3 -m venv failed in $venv"
+    # Wheels only: a source build would run code that no hash covers.
+    "$venv/bin/python" -I -m pip install --quiet --disable-pip-version-check --no-input \
+        --require-hashes --only-binary :all: -r "$requirements" >&2 ||
+        die "pip could not install tools/requirements-test.txt; check the network and run again"
+    : >"$venv/.complete"
+}
+
+ensure_venv() {
+    if ! venv_complete; then
+        mkdir -p "$cache" || die "cannot make $cache; set XDG_CACHE_HOME to a writable directory"
+        # A subshell, so that the lock goes with it.
+        (
+            flock -n 9 || {
+                say "waiting for another run that makes $venv"
+                flock -w "$lock_wait_s" 9 || die "gave up waiting for the lock $venv.lock"
+            }
+            venv_complete || build_venv
+        ) 9>"$venv.lock"
+    fi
+    printf '%s\n' "$venv"
+}
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+want_build=0 want_lint=0 want_venv=0
+[ $# -gt 0 ] || die "usage: tools/setup.sh build|lint|venv ..."
+for word in "$@"; do
+    case $word in
+        build) want_build=1 ;;
+        lint) want_lint=1 ;;
+        venv) want_venv=1 ;;
+        *) die "tools/setup.sh: no such word: $word (build, lint, venv)" ;;
+    esac
+done
+
+if [ "$want_build" = 1 ] || [ "$want_lint" = 1 ]; then ensure_cargo; fi
+if [ "$want_venv" = 1 ]; then find_python; fi
+ensure_packages
+if [ "$want_lint" = 1 ]; then ensure_lint; fi
+if [ "$want_venv" = 1 ]; then ensure_venv; fi
