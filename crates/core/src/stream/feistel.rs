@@ -123,18 +123,20 @@ impl Feistel {
 fn hash(key: u64, half: u64, size: u64) -> u64 {
     let x = (half ^ key).wrapping_mul(MIX_1);
     let x = (x ^ (x >> 32)).wrapping_mul(MIX_2);
-    ((x >> 32) * size) >> 32
+    ((u128::from(x) * u128::from(size)) >> 64) as u64
 }
 
 #[inline]
 fn added(half: u64, amount: u64, size: u64) -> u64 {
+    // Below `size` the difference wraps to something huge. No branch: it would be taken at random.
     let sum = half + amount;
-    if sum < size { sum } else { sum - size }
+    sum.min(sum.wrapping_sub(size))
 }
 
 #[inline]
 fn taken(half: u64, amount: u64, size: u64) -> u64 {
-    if half < amount { half + size - amount } else { half - amount }
+    let difference = half.wrapping_sub(amount);
+    difference.min(difference.wrapping_add(size))
 }
 
 /// `SplitMix64`'s finisher.

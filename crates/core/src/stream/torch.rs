@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_draw_of_64_bits_has_the_first_draw_on_top() {
-        assert_eq!(Mt19937::new(5489).draw_64(), 3_499_211_612 << 32 | 581_869_302);
+        assert_eq!(Mt19937::new(5489).draw_64(), (3_499_211_612 << 32) + 581_869_302);
     }
 
     #[test]
