@@ -229,6 +229,30 @@ fn every_difference_of_neighbours_comes_equally_often() {
 }
 
 #[test]
+fn two_samples_of_a_large_dataset_stand_anywhere() {
+    // 2000 rows and columns: the last digit of a position is that of its column, the first of its row.
+    let (samples, epochs) = (4_000_000, 50_000);
+    let orders = Orders::new(Shuffle::Feistel { seed: 4 }, samples, epochs).expect("orders");
+    for (a, b) in [(0, 1), (0, 2000), (1, 2001), (0, samples - 1), (123_456, 123_458)] {
+        let mut counts = [[0; 100]; 4];
+        for order in (0..epochs).map(|epoch| orders.epoch(Epoch(epoch))) {
+            let digits = |sample| {
+                let place = order.position(SampleId(sample)).map_or(0, |position| position.0);
+                [(place % 10) as usize, (place * 10 / u64::from(samples)) as usize]
+            };
+            let (a, b) = (digits(a), digits(b));
+            for (cell, counts) in counts.iter_mut().enumerate() {
+                counts[a[cell / 2] * 10 + b[cell % 2]] += 1;
+            }
+        }
+        for counts in counts {
+            let value = chi_square(&counts, |_| f64::from(epochs) / 100.0);
+            assert_even(&format!("feistel: samples {a} and {b} of {samples}"), value, 99.0);
+        }
+    }
+}
+
+#[test]
 fn even_and_odd_permutations_come_equally_often() {
     for samples in (2..=30).chain([49, 81, 121]) {
         parities_are_even("feistel", samples, 4000, &keyed(samples));
