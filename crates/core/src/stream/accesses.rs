@@ -1,0 +1,137 @@
+//! One rank's accesses in order: a cursor over epochs, steps and the rank's local batches.
+
+use std::sync::Arc;
+
+use super::layout::{Layout, Share};
+use super::order::EpochOrder;
+use super::orders::Orders;
+use crate::ids::{Epoch, Rank, SampleId, Step};
+
+/// Where a job stands: the next step to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Epoch of the step.
+    pub epoch: Epoch,
+    /// The step. The number of steps in an epoch stands for the first step of the next.
+    pub step: Step,
+}
+
+/// One use of a sample by a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// What is used.
+    pub sample: SampleId,
+    /// In which epoch.
+    pub epoch: Epoch,
+    /// In which global batch.
+    pub step: Step,
+    /// Index in the rank's local batch.
+    pub index: u32,
+    /// Whether it repeats a sample of this epoch to fill the tail.
+    pub padded: bool,
+}
+
+/// One rank's accesses in order. Steps without a share for this rank do not appear.
+///
+/// The epoch's order is held, so the window of [`Orders`] is asked (and a table perhaps made) only when an epoch
+/// begins: in [`Stream::new`] and by the [`Stream::advance`] that leaves an epoch's last access.
+#[derive(Clone)]
+pub struct Stream {
+    orders: Orders,
+    layout: Layout,
+    rank: Rank,
+    at: Option<Cursor>,
+    next: Option<Access>,
+}
+
+/// The local batch that is being read.
+#[derive(Clone)]
+struct Cursor {
+    order: Arc<EpochOrder>,
+    epoch: Epoch,
+    step: Step,
+    share: Share,
+    index: u32,
+}
+
+impl Cursor {
+    #[inline]
+    fn access(&self, layout: &Layout) -> Access {
+        let dealt = layout.dealt_of(self.share, self.index);
+        let sample = self.order.sample(dealt.position);
+        Access { sample, epoch: self.epoch, step: self.step, index: self.index, padded: dealt.padded }
+    }
+}
+
+impl Stream {
+    /// The accesses of `rank` from a mark to the end of the job. Nothing is walked through to get there.
+    ///
+    /// # Panics
+    ///
+    /// When the layout is not for orders of this length, or has no such rank.
+    pub fn new(orders: Orders, layout: Layout, rank: Rank, from: Mark) -> Self {
+        assert_eq!(orders.len(), layout.positions(), "positions of the orders and of the layout");
+        assert!(rank.0 < layout.world(), "rank {rank} of {}", layout.world());
+        let mut stream = Self { orders, layout, rank, at: None, next: None };
+        stream.enter(from);
+        stream
+    }
+
+    /// The next access, or `None` at the end of the job.
+    #[inline]
+    pub fn peek(&self) -> Option<Access> {
+        self.next
+    }
+
+    /// Leaves the next access behind.
+    #[inline]
+    pub fn advance(&mut self) {
+        let Some(at) = &mut self.at else { return };
+        at.index += 1;
+        if at.index < at.share.len {
+            self.next = Some(at.access(&self.layout));
+        } else {
+            let mark = Mark { epoch: at.epoch, step: Step(at.step.0 + 1) };
+            self.enter(mark);
+        }
+    }
+
+    /// Moves to the first local batch from `mark` on that is not empty.
+    fn enter(&mut self, mark: Mark) {
+        let held = self.at.take();
+        self.at = self.busy_mark(mark).map(|Mark { epoch, step }| {
+            let order = match held {
+                Some(held) if held.epoch == epoch => held.order,
+                _ => self.orders.epoch(epoch),
+            };
+            Cursor { order, epoch, step, share: self.layout.share(self.rank, step), index: 0 }
+        });
+        self.next = self.at.as_ref().map(|at| at.access(&self.layout));
+    }
+
+    fn busy_mark(&self, mark: Mark) -> Option<Mark> {
+        let epochs = self.orders.epochs();
+        if mark.epoch.0 >= epochs {
+            return None;
+        }
+        if let Some(step) = self.layout.busy_step(self.rank, mark.step) {
+            return Some(Mark { step, ..mark });
+        }
+        let epoch = Epoch(mark.epoch.0 + 1);
+        if epoch.0 >= epochs {
+            return None;
+        }
+        self.layout.busy_step(self.rank, Step(0)).map(|step| Mark { epoch, step })
+    }
+}
+
+impl Iterator for Stream {
+    type Item = Access;
+
+    #[inline]
+    fn next(&mut self) -> Option<Access> {
+        let access = self.next;
+        self.advance();
+        access
+    }
+}

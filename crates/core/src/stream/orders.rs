@@ -1,0 +1,282 @@
+//! All epochs' orders of a job. Tables are made when asked for and kept in a bounded window, of which the one used
+//! longest ago goes first; orders that are computed (feistel, sequential) need none.
+//!
+//! The lock is held to find an epoch's cell, never while a table is made: ranks that want the same epoch wait for one
+//! making, ranks that want another do not wait at all. What is kept never changes what is answered.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::error::StreamError;
+use super::feistel::Feistel;
+use super::order::EpochOrder;
+use super::torch;
+use crate::ids::{Epoch, SampleId};
+
+/// What the tables of a window may take together, inverses included.
+const WINDOW_BYTES: u64 = 512 << 20;
+
+/// Kept whatever they take: the epoch at hand, the one before (late ranks) and the one after (prefetching).
+const WINDOW_EPOCHS_MIN: u64 = 3;
+
+/// Small tables: so many epochs are found by a short search, and making one anew is cheap.
+const WINDOW_EPOCHS_MAX: u64 = 1024;
+
+/// How the samples of an epoch are ordered.
+#[derive(Clone, Debug)]
+pub enum Shuffle {
+    /// As `torch.randperm` with a generator seeded `seed + epoch`, which is what `DistributedSampler` draws.
+    Torch {
+        /// Seed of the job.
+        seed: u64,
+    },
+    /// A keyed permutation that needs no memory.
+    Feistel {
+        /// Seed of the job.
+        seed: u64,
+    },
+    /// As in the catalog.
+    Sequential,
+    /// As listed, one list an epoch.
+    Explicit(Arc<[Vec<SampleId>]>),
+}
+
+/// The orders of all epochs, shared by the ranks of a job: clones are cheap and keep one window.
+#[derive(Clone)]
+pub struct Orders {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    making: Making,
+    len: u64,
+    samples: u32,
+    epochs: u32,
+    window: Window,
+}
+
+type Rewrite = dyn Fn(Epoch, &EpochOrder) -> EpochOrder + Send + Sync;
+
+enum Making {
+    Drawn(Shuffle),
+    Rewritten { from: Orders, by: Box<Rewrite> },
+}
+
+impl Orders {
+    /// The orders of a job of so many epochs over a catalog of so many samples.
+    pub fn new(shuffle: Shuffle, samples: u32, epochs: u32) -> Result<Self, StreamError> {
+        if samples == 0 {
+            return Err(StreamError::NoSamples);
+        }
+        let len = match &shuffle {
+            Shuffle::Explicit(lists) => checked_len(lists, samples, epochs)?,
+            Shuffle::Torch { .. } | Shuffle::Feistel { .. } | Shuffle::Sequential => u64::from(samples),
+        };
+        let forward_len = if let Shuffle::Explicit(_) = shuffle { 0 } else { len };
+        let window = Window::new(table_bytes(forward_len, samples));
+        Ok(Self { shared: Arc::new(Shared { making: Making::Drawn(shuffle), len, samples, epochs, window }) })
+    }
+
+    /// How many positions every epoch has.
+    pub fn len(&self) -> u64 {
+        self.shared.len
+    }
+
+    /// Whether epochs have no position.
+    pub fn is_empty(&self) -> bool {
+        self.shared.len == 0
+    }
+
+    /// How many samples the catalog has.
+    pub fn samples(&self) -> u32 {
+        self.shared.samples
+    }
+
+    /// How many epochs the job has.
+    pub fn epochs(&self) -> u32 {
+        self.shared.epochs
+    }
+
+    /// One epoch's order; a table that has left the window is made anew.
+    ///
+    /// # Panics
+    ///
+    /// When the job ends before `e`, or a rewriting changed the number of positions.
+    pub fn epoch(&self, e: Epoch) -> Arc<EpochOrder> {
+        let shared = &*self.shared;
+        assert!(e.0 < shared.epochs, "epoch {e} of {}", shared.epochs);
+        match &shared.making {
+            Making::Drawn(Shuffle::Feistel { seed }) => {
+                Arc::new(EpochOrder::feistel(Feistel::new(shared.samples, Feistel::key(*seed, e.0))))
+            }
+            Making::Drawn(Shuffle::Sequential) => Arc::new(EpochOrder::sequential(shared.samples)),
+            Making::Drawn(Shuffle::Torch { seed }) => shared.window.get(e, || {
+                let drawn = torch::randperm(shared.samples, seed.wrapping_add(u64::from(e.0)));
+                EpochOrder::from_samples(drawn, shared.samples)
+            }),
+            Making::Drawn(Shuffle::Explicit(lists)) => {
+                shared.window.get(e, || EpochOrder::given(Arc::clone(lists), e, shared.samples))
+            }
+            Making::Rewritten { from, by } => shared.window.get(e, || {
+                let rewritten = by(e, &from.epoch(e));
+                assert_eq!(rewritten.len(), shared.len, "positions of epoch {e} after rewriting");
+                rewritten
+            }),
+        }
+    }
+
+    /// The same orders with each epoch rewritten (re-dealing, substitution). What `f` returns is kept in a window of
+    /// its own; it must depend on nothing but its arguments, as it is asked again for epochs that left the window.
+    #[must_use]
+    pub fn rewritten(&self, f: impl Fn(Epoch, &EpochOrder) -> EpochOrder + Send + Sync + 'static) -> Self {
+        let (len, samples, epochs) = (self.len(), self.samples(), self.epochs());
+        let making = Making::Rewritten { from: self.clone(), by: Box::new(f) };
+        let window = Window::new(table_bytes(len, samples));
+        Self { shared: Arc::new(Shared { making, len, samples, epochs, window }) }
+    }
+}
+
+impl fmt::Debug for Orders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { len, samples, epochs, .. } = &*self.shared;
+        let mut orders = f.debug_struct("Orders");
+        orders.field("len", len).field("samples", samples).field("epochs", epochs).finish_non_exhaustive()
+    }
+}
+
+/// The common length of explicit lists.
+fn checked_len(lists: &[Vec<SampleId>], samples: u32, epochs: u32) -> Result<u64, StreamError> {
+    if lists.len() != epochs as usize {
+        return Err(StreamError::ListCount { lists: lists.len(), epochs });
+    }
+    let first = lists.first().map_or(0, Vec::len);
+    if first == 0 {
+        return Err(StreamError::NoPositions);
+    }
+    if u32::try_from(first).is_err() {
+        return Err(StreamError::TooLong { positions: first as u64, global_batch: 1 });
+    }
+    for (epoch, list) in (0..epochs).map(Epoch).zip(lists) {
+        if list.len() != first {
+            return Err(StreamError::ListLength { epoch, len: list.len(), first });
+        }
+        if let Some(&sample) = list.iter().find(|sample| sample.0 >= samples) {
+            return Err(StreamError::UnknownSample { epoch, sample, samples });
+        }
+    }
+    Ok(first as u64)
+}
+
+/// What a table takes with its inverse.
+fn table_bytes(forward_len: u64, samples: u32) -> u64 {
+    (forward_len + u64::from(samples)) * size_of::<u32>() as u64
+}
+
+type Cell = Arc<OnceLock<Arc<EpochOrder>>>;
+
+/// The epochs used last, the latest at the end.
+struct Window {
+    epochs_max: usize,
+    cells: Mutex<Vec<(Epoch, Cell)>>,
+}
+
+impl Window {
+    fn new(table_bytes: u64) -> Self {
+        let epochs_max = (WINDOW_BYTES / table_bytes.max(1)).clamp(WINDOW_EPOCHS_MIN, WINDOW_EPOCHS_MAX) as usize;
+        Self { epochs_max, cells: Mutex::new(Vec::new()) }
+    }
+
+    fn get(&self, epoch: Epoch, make: impl FnOnce() -> EpochOrder) -> Arc<EpochOrder> {
+        let cell = self.cell(epoch);
+        Arc::clone(cell.get_or_init(|| Arc::new(make())))
+    }
+
+    fn cell(&self, epoch: Epoch) -> Cell {
+        // A panic elsewhere leaves the list whole: it is changed by single operations only.
+        let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = cells.iter().rposition(|(kept, _)| *kept == epoch);
+        let entry = if let Some(index) = found {
+            cells.remove(index)
+        } else {
+            if cells.len() == self.epochs_max {
+                cells.remove(0);
+            }
+            (epoch, Cell::default())
+        };
+        let cell = Arc::clone(&entry.1);
+        cells.push(entry);
+        cell
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn the_window_keeps_three_tables_at_least_and_drops_the_one_used_longest_ago() {
+        let window = Window::new(u64::MAX);
+        let made = AtomicU32::new(0);
+        let get = |epoch| {
+            window.get(Epoch(epoch), || {
+                made.fetch_add(1, Ordering::Relaxed);
+                EpochOrder::sequential(1)
+            });
+            made.load(Ordering::Relaxed)
+        };
+        assert_eq!([0, 1, 2, 0, 1, 2].map(get), [1, 2, 3, 3, 3, 3]);
+        assert_eq!(get(0), 3);
+        assert_eq!(get(3), 4, "takes the place of epoch 1");
+        assert_eq!([0, 2, 3].map(get), [4, 4, 4]);
+        assert_eq!(get(1), 5);
+    }
+
+    #[test]
+    fn the_window_of_a_large_dataset_fits_half_a_gibibyte() {
+        assert_eq!(Window::new(table_bytes(14_197_122, 14_197_122)).epochs_max, 4);
+        assert_eq!(Window::new(table_bytes(1_281_167, 1_281_167)).epochs_max, 52);
+    }
+
+    #[test]
+    fn a_rewriting_is_asked_once_an_epoch_and_chains() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&asked);
+        let reversed = Orders::new(Shuffle::Sequential, 5, 2).unwrap().rewritten(move |_, order| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let list = (0..order.len()).rev().map(|p| order.sample(crate::ids::Position(p))).collect();
+            EpochOrder::from_samples(list, 5)
+        });
+        let twice = reversed.rewritten(|epoch, order| {
+            let mut list: Vec<_> = (0..order.len()).map(|p| order.sample(crate::ids::Position(p))).collect();
+            list.rotate_left(epoch.index());
+            EpochOrder::from_samples(list, 5)
+        });
+        let list = |orders: &Orders, e| {
+            let order = orders.epoch(Epoch(e));
+            (0..5).map(|p| order.sample(crate::ids::Position(p)).0).collect::<Vec<_>>()
+        };
+        assert_eq!(list(&twice, 0), [4, 3, 2, 1, 0]);
+        assert_eq!(list(&twice, 1), [3, 2, 1, 0, 4]);
+        assert_eq!(list(&reversed, 1), [4, 3, 2, 1, 0]);
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn wrong_lists_are_refused_by_name() {
+        let orders = |lists: &[&[u32]], samples, epochs| {
+            let lists: Arc<[_]> = lists.iter().map(|list| list.iter().map(|&s| SampleId(s)).collect()).collect();
+            Orders::new(Shuffle::Explicit(lists), samples, epochs).map(|orders| orders.len())
+        };
+        assert_eq!(orders(&[&[0, 1, 1], &[2, 0, 1]], 3, 2), Ok(3));
+        assert_eq!(orders(&[&[0]], 3, 2), Err(StreamError::ListCount { lists: 1, epochs: 2 }));
+        assert_eq!(orders(&[&[0, 1], &[0]], 3, 2), Err(StreamError::ListLength { epoch: Epoch(1), len: 1, first: 2 }));
+        assert_eq!(
+            orders(&[&[0], &[3]], 3, 2),
+            Err(StreamError::UnknownSample { epoch: Epoch(1), sample: SampleId(3), samples: 3 })
+        );
+        assert_eq!(orders(&[&[], &[]], 3, 2), Err(StreamError::NoPositions));
+        assert_eq!(Orders::new(Shuffle::Sequential, 0, 2).map(|o| o.len()), Err(StreamError::NoSamples));
+    }
+}
