@@ -2,7 +2,14 @@
 //! and what goes. It does nothing itself: no clock, thread, file, socket or environment (see `clippy.toml`). The
 //! simulator drives it on virtual time, the loader on real time; both see the same decisions.
 
+pub mod assign;
+pub mod bound;
 pub mod catalog;
+pub mod engine;
 pub mod ids;
+pub mod model;
+pub mod policy;
 pub mod stream;
+pub mod tally;
+pub mod tier_map;
 pub mod units;

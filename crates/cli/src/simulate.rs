@@ -1,0 +1,52 @@
+//! `foresee simulate`: a scenario, policy by policy, as a table or as JSON.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow};
+use foresee_core::policy::{self, POLICIES, Policy};
+use foresee_sim::job::Job;
+use foresee_sim::scenario::{Scenario, Set};
+
+use crate::progress::Progress;
+use crate::table;
+
+/// What `foresee simulate` takes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The scenario: job, dataset and system.
+    #[arg(value_name = "FILE.toml")]
+    scenario: PathBuf,
+    /// Run only this policy; repeat for more. Default: all.
+    #[arg(long = "policy", value_name = "NAME")]
+    policies: Vec<String>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Change a value of the scenario, e.g. job.ranks=8 or system.tier.1.capacity_mb=0; repeatable.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+}
+
+/// Simulates and prints.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let policies = chosen(&arguments.policies)?;
+    let sets = arguments.sets.iter().map(|set| set.parse::<Set>()).collect::<Result<Vec<_>, _>>()?;
+    let scenario = Scenario::load(&arguments.scenario, &sets)?;
+    let job = Job::new(&scenario)?;
+    let mut progress = Progress::new(job.accesses());
+    let comparison = foresee_sim::compare(&job, &policies, |policy, done| progress.tick(policy, done));
+    drop(progress);
+    let text = if arguments.json { serde_json::to_string_pretty(&comparison)? } else { table::comparison(&comparison) };
+    table::print(&text)
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static dyn Policy>> {
+    if names.is_empty() {
+        return Ok(POLICIES.to_vec());
+    }
+    let known = || POLICIES.iter().map(|policy| policy.name()).collect::<Vec<_>>().join(", ");
+    let find = |name: &String| {
+        policy::by_name(name).ok_or_else(|| anyhow!("--policy {name}: no such policy; choose from {}", known()))
+    };
+    names.iter().map(find).collect()
+}

@@ -1,0 +1,80 @@
+//! Results as people read them in a terminal.
+
+use std::io::{ErrorKind, Write};
+
+use anyhow::{Context, Result};
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use foresee_sim::outcome::{Comparison, Outcome};
+
+/// The comparison of policies as a table with a head and foot.
+pub(crate) fn comparison(comparison: &Comparison) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let origins = shown_origins(comparison);
+    let mut head = vec!["policy", "time", "x bound", "start-up", "stall", "first batch"]
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>();
+    head.extend(origins.iter().map(|origin| format!("{origin} GB")));
+    table.set_header(head);
+    for outcome in &comparison.results {
+        table.add_row(row(outcome, comparison.lower_bound_s, &origins));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut text = format!(
+        "{}: lower bound {}, source minimum {:.1} GB\n{table}",
+        comparison.scenario,
+        time(comparison.lower_bound_s),
+        gigabytes(comparison.source_minimum_bytes),
+    );
+    for outcome in comparison.results.iter().filter(|outcome| !outcome.supported) {
+        text +=
+            &format!("\n{}: not supported: {}", outcome.policy, outcome.reason.as_deref().unwrap_or("no reason given"));
+    }
+    text
+}
+
+/// Origins that some policy used, the source first.
+fn shown_origins(comparison: &Comparison) -> Vec<String> {
+    let Some(first) = comparison.results.first() else { return Vec::new() };
+    let used = |origin: &&String| comparison.results.iter().any(|outcome| outcome.bytes[*origin] > 0);
+    let mut origins: Vec<String> = first.bytes.keys().filter(used).cloned().collect();
+    origins.sort_by_key(|origin| origin != "source");
+    origins
+}
+
+fn row(outcome: &Outcome, lower_bound_s: f64, origins: &[String]) -> Vec<Cell> {
+    let Some(total_s) = outcome.total_s else {
+        return vec![Cell::new(&outcome.policy), Cell::new("not supported")];
+    };
+    let seconds = |value: Option<f64>| value.map_or(String::new(), time);
+    let mut cells = vec![
+        outcome.policy.clone(),
+        time(total_s),
+        format!("{:.3}", total_s / lower_bound_s),
+        seconds(outcome.startup_s),
+        seconds(outcome.stall_s),
+        seconds(outcome.first_batch_s),
+    ];
+    cells.extend(origins.iter().map(|origin| format!("{:.1}", gigabytes(outcome.bytes[origin]))));
+    cells.into_iter().map(Cell::new).collect()
+}
+
+fn gigabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e9
+}
+
+/// Seconds below an hour, hours above.
+fn time(seconds: f64) -> String {
+    if seconds < 3600.0 { format!("{seconds:.2} s") } else { format!("{:.3} h", seconds / 3600.0) }
+}
+
+/// Prints to standard output; a reader that has gone away is no error.
+pub(crate) fn print(text: &str) -> Result<()> {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => done.context("standard output"),
+    }
+}

@@ -1,0 +1,42 @@
+//! The source minimum: the fewest bytes that any policy which uses every sample can read from the source.
+//!
+//! A sample used in two successive epochs is carried across or read again, so with `A_e` the samples of epoch e and K
+//! the payload that all tiers together can carry, source bytes are at least `s(A_1) + sum over e >= 2 of max(0, s(A_e) - K)`.
+
+use crate::ids::Epoch;
+use crate::policy::Brief;
+use crate::units::Bytes;
+
+/// What the tiers of all ranks can carry from one epoch into the next (K): whole samples, tier by tier, where all
+/// samples have one size, and plain capacity otherwise. The staging buffer keeps nothing and does not count.
+pub fn carried(brief: &Brief) -> Bytes {
+    let whole = |capacity: u64| match brief.catalog.common_size() {
+        Some(Bytes(size)) if size > 0 => capacity / size * size,
+        _ => capacity,
+    };
+    let tiers = brief.system.cache_tiers();
+    let total =
+        tiers.map(|(_, tier)| whole(tier.capacity.0).saturating_mul(u64::from(brief.hosts.domains(tier.scope))));
+    Bytes(total.fold(0, u64::saturating_add))
+}
+
+/// The source minimum of a job.
+pub fn source_minimum(brief: &Brief) -> Bytes {
+    let carried = carried(brief);
+    let epochs = (0..brief.orders.epochs()).map(Epoch);
+    epochs
+        .map(|epoch| {
+            let used = used(brief, epoch);
+            if epoch == Epoch(0) { used } else { used.saturating_sub(carried) }
+        })
+        .sum()
+}
+
+/// The bytes of the samples that an epoch uses: all but those in a dropped tail.
+fn used(brief: &Brief, epoch: Epoch) -> Bytes {
+    let order = brief.orders.epoch(epoch);
+    let dealt = u64::from(brief.layout.steps()) * u64::from(brief.layout.global_batch());
+    let dropped = (dealt.min(order.len())..order.len())
+        .map(|position| brief.catalog.size(order.sample(crate::ids::Position(position))));
+    brief.catalog.total().saturating_sub(dropped.sum())
+}

@@ -1,0 +1,155 @@
+//! What a byte costs from each origin, worked out once so that a read costs a multiplication.
+//!
+//! `fetch = s / min(b_fs, t(gamma)/gamma)` from the source, `s / min(b_c, r_j(p_j)/p_j)` from a peer's tier and
+//! `s / (r_j(p_j)/p_j)` from the rank's own; `write = max(s/beta, s/(w_0(p_0)/p_0))` into the staging buffer.
+
+use super::{Contention, System, Trainer};
+use crate::ids::TierId;
+use crate::units::{Bytes, Pace, Seconds};
+
+/// Where a read is served from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The rank's own tier, or one it shares.
+    Tier(TierId),
+    /// The tier of another rank on the same host.
+    HostPeer(TierId),
+    /// The tier of a rank on another host.
+    Peer(TierId),
+    /// Where the dataset lives.
+    Source,
+}
+
+/// Who reads from the source at a moment, the read in question included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceLoad {
+    /// Ranks with a read under way, or reads under way, by [`Contention`].
+    pub readers: u32,
+    /// Of these, reads of the same rank: they share its link. 1 where readers are ranks.
+    pub own: u32,
+}
+
+#[derive(Clone, Debug)]
+struct TierCost {
+    read: Pace,
+    peer: Pace,
+    write: Pace,
+    threads: f64,
+}
+
+/// Costs of one job on one system.
+#[derive(Clone, Debug)]
+pub struct Model {
+    contention: Contention,
+    compute: Pace,
+    preprocess: Pace,
+    stage_write: Pace,
+    tiers: Vec<TierCost>,
+    /// t(gamma)/gamma by gamma, from 1.
+    source: Vec<Pace>,
+    link: Pace,
+    /// No read from elsewhere is cheaper than this.
+    best_elsewhere: Pace,
+}
+
+impl Model {
+    /// The costs of `ranks` ranks with this trainer on this system.
+    pub fn new(system: &System, trainer: &Trainer, ranks: u32) -> Self {
+        let tiers: Vec<TierCost> = system
+            .tiers
+            .iter()
+            .map(|tier| {
+                let read = tier.read.at(tier.threads).shared_by(tier.threads);
+                TierCost {
+                    read: read.pace(),
+                    peer: read.min(system.network).pace(),
+                    write: tier.write.at(tier.threads).shared_by(tier.threads).pace(),
+                    threads: f64::from(tier.threads),
+                }
+            })
+            .collect();
+        let threads: u32 = system.tiers.iter().map(|tier| tier.threads).sum();
+        let readers_max = match system.contention {
+            Contention::Ranks => ranks,
+            Contention::Reads => ranks.saturating_mul(threads),
+        };
+        let source: Vec<Pace> = (1..=readers_max.max(1)).map(|g| system.source.at(g).shared_by(g).pace()).collect();
+        let preprocess = trainer.preprocess.pace();
+        let link = system.source_link.pace();
+        let best_elsewhere = tiers
+            .iter()
+            .skip(1)
+            .map(|tier| tier.read)
+            .chain(source.iter().map(|pace| pace.max(link)))
+            .fold(Pace(f64::INFINITY), |best, pace| if pace < best { pace } else { best });
+        Self {
+            contention: system.contention,
+            compute: trainer.compute.pace(),
+            preprocess,
+            stage_write: preprocess.max(tiers[0].write),
+            tiers,
+            source,
+            link,
+            best_elsewhere,
+        }
+    }
+
+    /// How readers of the source are counted.
+    pub fn contention(&self) -> Contention {
+        self.contention
+    }
+
+    /// A byte of the source under this load.
+    #[inline]
+    pub fn source(&self, load: SourceLoad) -> Pace {
+        let gamma = (load.readers.max(1) as usize).min(self.source.len());
+        self.source[gamma - 1].max(Pace(self.link.0 * f64::from(load.own.max(1))))
+    }
+
+    /// A byte of an origin other than the source.
+    #[inline]
+    pub fn cached(&self, origin: Origin) -> Option<Pace> {
+        match origin {
+            Origin::Tier(tier) | Origin::HostPeer(tier) => Some(self.tiers[tier.index()].read),
+            Origin::Peer(tier) => Some(self.tiers[tier.index()].peer),
+            Origin::Source => None,
+        }
+    }
+
+    /// Whether no other origin can beat this cost, so that none need be asked.
+    #[inline]
+    pub fn is_unbeatable(&self, pace: Pace) -> bool {
+        pace <= self.best_elsewhere
+    }
+
+    /// Preprocessing a sample and writing it into the staging buffer, which overlap.
+    #[inline]
+    pub fn stage_write(&self) -> Pace {
+        self.stage_write
+    }
+
+    /// Writing a sample into a tier as it is.
+    #[inline]
+    pub fn tier_write(&self, tier: TierId) -> Pace {
+        self.tiers[tier.index()].write
+    }
+
+    /// Loader threads of a tier.
+    #[inline]
+    pub fn threads(&self, tier: TierId) -> f64 {
+        self.tiers[tier.index()].threads
+    }
+
+    /// Training on a sample.
+    #[inline]
+    pub fn compute(&self, bytes: Bytes) -> Seconds {
+        self.compute * bytes
+    }
+
+    /// Filling a tier with `bytes` before training: each thread reads and preprocesses, and the write goes on beside
+    /// it, so the slower of the two counts.
+    pub fn fill(&self, tier: TierId, bytes: Bytes, load: SourceLoad) -> Seconds {
+        let pace = (self.source(load) + self.preprocess).max(self.tier_write(tier));
+        (pace / self.threads(tier)) * bytes
+    }
+}

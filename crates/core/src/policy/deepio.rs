@@ -1,0 +1,41 @@
+//! DeepIO: before training each rank reads its even share of the dataset into memory (tier 1), as far as it fits, and
+//! ranks serve each other from there. In the ordered mode what nobody holds is read when the trainer asks for it; in
+//! the opportunistic mode the rank trains on a sample of its own memory instead, which changes the order.
+
+use std::sync::Arc;
+
+use super::placement::{Spread, substitute};
+use super::{Brief, Delivery, Plan, Policy, Routes, Unsupported};
+use crate::ids::TierId;
+
+pub(super) struct Ordered;
+
+impl Policy for Ordered {
+    fn name(&self) -> &'static str {
+        "deepio-ordered"
+    }
+
+    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+        let spread = Spread::new(brief, Some(TierId(1)));
+        Ok(spread.into_plan(brief.orders.clone(), Delivery::AheadIfHeld, Routes::Caches))
+    }
+}
+
+pub(super) struct Opportunistic;
+
+impl Policy for Opportunistic {
+    fn name(&self) -> &'static str {
+        "deepio-opportunistic"
+    }
+
+    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+        let spread = Spread::new(brief, Some(TierId(1)));
+        let own = spread.holders.by_rank(brief.hosts.ranks());
+        if let Some(rank) = own.iter().position(Vec::is_empty) {
+            return Err(Unsupported(format!("tier 1 of rank {rank} holds no sample to train on instead")));
+        }
+        let holders = Arc::clone(&spread.holders);
+        let orders = substitute(brief, own, move |_, sample| holders.get(sample).is_none());
+        Ok(spread.into_plan(orders, Delivery::Ahead, Routes::Caches))
+    }
+}

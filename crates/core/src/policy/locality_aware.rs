@@ -1,0 +1,20 @@
+//! Locality-aware loading (Yang & Cong): distributed caching in even, disjoint shares, and each global batch re-dealt
+//! so that ranks train on what they hold, evened out by the greedy balance.
+
+use super::placement::Spread;
+use super::{Brief, Delivery, Plan, Policy, Routes, Unsupported};
+use crate::assign;
+
+pub(super) struct LocalityAware;
+
+impl Policy for LocalityAware {
+    fn name(&self) -> &'static str {
+        "locality-aware"
+    }
+
+    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+        let spread = Spread::new(brief, None);
+        let orders = assign::local(&brief.orders, &brief.layout, &spread.holders);
+        Ok(spread.into_plan(orders, Delivery::Ahead, Routes::Caches))
+    }
+}

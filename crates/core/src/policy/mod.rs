@@ -1,0 +1,165 @@
+//! Policies: who keeps which sample, in which tier, and how the trainer's next samples get into the staging buffer.
+//! A policy is one function from what is known before the job to a [`Plan`]; the engine carries the plan out. One file
+//! for each policy, [`placement`] for what several share.
+
+mod deepio;
+mod distributed_cache;
+mod lbann;
+mod locality_aware;
+mod naive;
+mod nopfs;
+mod parallel_staging;
+mod perfect;
+pub mod placement;
+mod staging_buffer;
+
+use std::sync::Arc;
+
+use crate::catalog::Catalog;
+use crate::ids::SampleId;
+use crate::model::{Hosts, System};
+use crate::stream::{Layout, Orders};
+use crate::tally::Count;
+use crate::tier_map::TierMap;
+
+/// What is known before the job.
+#[derive(Clone)]
+pub struct Brief {
+    /// The samples' sizes.
+    pub catalog: Arc<Catalog>,
+    /// Every epoch's global order.
+    pub orders: Orders,
+    /// How positions are dealt to ranks and steps.
+    pub layout: Layout,
+    /// The machine.
+    pub system: Arc<System>,
+    /// Which rank lives where.
+    pub hosts: Hosts,
+}
+
+/// How the trainer's samples are brought in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// They are there when they are needed, without a read: the lower bound.
+    Instant,
+    /// Each is read when the trainer asks for it.
+    OnDemand,
+    /// They are staged ahead, in order.
+    Ahead,
+    /// What some rank holds is staged ahead, the rest is read when the trainer asks for it.
+    AheadIfHeld,
+}
+
+/// Which origins serve a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routes {
+    /// The source alone.
+    Source,
+    /// The rank's own tiers; the source for what is not there.
+    Own,
+    /// The cheapest of own tiers and peers; the source for what is in none.
+    Caches,
+    /// The cheapest of all, the source included.
+    Cheapest,
+}
+
+impl Routes {
+    /// Whether other ranks' tiers serve.
+    pub fn peers(self) -> bool {
+        matches!(self, Self::Caches | Self::Cheapest)
+    }
+}
+
+/// How tiers are filled before the first step.
+#[derive(Clone, Debug)]
+pub struct Filling {
+    /// By rank and tier.
+    pub loads: Vec<Vec<Count>>,
+    /// All ranks bring in the same samples: one read of the source serves all of them.
+    pub same: bool,
+}
+
+/// What one rank is to keep.
+#[derive(Clone, Debug)]
+pub struct RankPlan {
+    /// The tier each sample belongs into on this rank.
+    pub keep: TierMap,
+    /// What the tier's own threads bring in while training runs, in order, by tier; none for a tier without.
+    pub prefetch: Vec<Vec<SampleId>>,
+}
+
+impl RankPlan {
+    /// A rank that keeps nothing.
+    pub fn nothing() -> Self {
+        Self { keep: TierMap::nothing(), prefetch: Vec::new() }
+    }
+}
+
+/// What a policy decided for a job.
+#[derive(Clone)]
+pub struct Plan {
+    /// Every epoch's order: as given, or as the policy changed it.
+    pub orders: Orders,
+    /// How samples come in.
+    pub delivery: Delivery,
+    /// From where.
+    pub routes: Routes,
+    /// What is brought in before training; everything in [`RankPlan::keep`] is then held from the start.
+    pub filling: Option<Filling>,
+    /// For so many epochs all ranks read the source side by side, in lockstep.
+    pub lockstep_epochs: u32,
+    /// Rank by rank.
+    pub ranks: Vec<RankPlan>,
+}
+
+impl Plan {
+    /// A plan that keeps nothing and changes nothing.
+    fn cacheless(brief: &Brief, delivery: Delivery) -> Self {
+        Self {
+            orders: brief.orders.clone(),
+            delivery,
+            routes: Routes::Source,
+            filling: None,
+            lockstep_epochs: 0,
+            ranks: vec![RankPlan::nothing(); brief.hosts.ranks() as usize],
+        }
+    }
+}
+
+/// Why a policy cannot run a job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsupported(pub String);
+
+/// One way to place samples.
+pub trait Policy: Sync {
+    /// What people call it on the command line.
+    fn name(&self) -> &'static str;
+    /// Decides for all ranks.
+    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported>;
+}
+
+/// All policies, in the order in which they are shown.
+pub static POLICIES: [&dyn Policy; 11] = [
+    &perfect::Perfect,
+    &naive::Naive,
+    &staging_buffer::StagingBuffer,
+    &deepio::Ordered,
+    &deepio::Opportunistic,
+    &parallel_staging::ParallelStaging,
+    &lbann::Dynamic,
+    &lbann::Preload,
+    &distributed_cache::DistributedCache,
+    &locality_aware::LocalityAware,
+    &nopfs::NoPfs,
+];
+
+/// The policy that gives the lower bound.
+pub fn lower_bound() -> &'static dyn Policy {
+    &perfect::Perfect
+}
+
+/// A policy by its name.
+pub fn by_name(name: &str) -> Option<&'static dyn Policy> {
+    POLICIES.iter().copied().find(|policy| policy.name() == name)
+}

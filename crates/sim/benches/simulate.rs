@@ -1,0 +1,25 @@
+//! How fast the simulator simulates: accesses a second, one core, plan included.
+
+use std::hint::black_box;
+use std::path::Path;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use foresee_core::policy::POLICIES;
+use foresee_sim::job::Job;
+use foresee_sim::scenario::Scenario;
+use foresee_sim::sequential;
+
+fn every_policy_at_s2(criterion: &mut Criterion) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/hdmlp-s2.toml");
+    let job = Job::new(&Scenario::load(&path, &[]).expect("the shipped scenario loads")).expect("and runs");
+    let mut group = criterion.benchmark_group("hdmlp-s2");
+    group.throughput(Throughput::Elements(job.accesses())).sample_size(10);
+    for policy in POLICIES {
+        group
+            .bench_function(policy.name(), |bencher| bencher.iter(|| sequential::run(black_box(&job), policy, |_| ())));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, every_policy_at_s2);
+criterion_main!(benches);

@@ -1,0 +1,94 @@
+//! What a simulated run comes to, in the form in which it is printed.
+
+use std::collections::BTreeMap;
+
+use foresee_core::tally::{Count, Tally};
+use serde::Serialize;
+
+/// One policy on one job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The policy's name.
+    pub policy: String,
+    /// Whether the policy can run the job.
+    pub supported: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// From the start of the job to the end of the last step.
+    pub total_s: Option<f64>,
+    /// Of that, filling tiers before the first step.
+    pub startup_s: Option<f64>,
+    /// How long a rank waited for data, start-up aside; mean over ranks.
+    pub stall_s: Option<f64>,
+    /// Until every rank had its first batch, start-up included.
+    pub first_batch_s: Option<f64>,
+    /// Reads by origin, those that fill tiers included.
+    pub reads: BTreeMap<String, u64>,
+    /// Their bytes.
+    pub bytes: BTreeMap<String, u64>,
+}
+
+/// The times of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Times {
+    /// See [`Outcome::total_s`].
+    pub total_s: f64,
+    /// See [`Outcome::startup_s`].
+    pub startup_s: f64,
+    /// See [`Outcome::first_batch_s`].
+    pub first_batch_s: f64,
+}
+
+impl Outcome {
+    /// A policy that ran. `tally` is that of all ranks together.
+    pub fn ran(policy: &str, ranks: u32, times: Times, tally: &Tally) -> Self {
+        let counts = by_origin(tally);
+        Self {
+            policy: policy.to_owned(),
+            supported: true,
+            reason: None,
+            total_s: Some(times.total_s),
+            startup_s: Some(times.startup_s),
+            stall_s: Some(tally.stall.0 / f64::from(ranks)),
+            first_batch_s: Some(times.first_batch_s),
+            reads: counts.iter().map(|(origin, count)| (origin.clone(), count.reads)).collect(),
+            bytes: counts.iter().map(|(origin, count)| (origin.clone(), count.bytes.0)).collect(),
+        }
+    }
+
+    /// A policy that cannot run the job.
+    pub fn unsupported(policy: &str, reason: String, tiers: usize) -> Self {
+        let none: BTreeMap<String, u64> = by_origin(&Tally::new(tiers)).into_iter().map(|(key, _)| (key, 0)).collect();
+        Self {
+            policy: policy.to_owned(),
+            supported: false,
+            reason: Some(reason),
+            total_s: None,
+            startup_s: None,
+            stall_s: None,
+            first_batch_s: None,
+            reads: none.clone(),
+            bytes: none,
+        }
+    }
+}
+
+/// All origins that the system has, each with its count.
+fn by_origin(tally: &Tally) -> Vec<(String, Count)> {
+    let fixed = [("source", tally.source), ("peer", tally.peer), ("host_peer", tally.host_peer)];
+    let tiers = tally.tiers.iter().enumerate().skip(1).map(|(tier, &count)| (format!("tier{tier}"), count));
+    fixed.into_iter().map(|(name, count)| (name.to_owned(), count)).chain(tiers).collect()
+}
+
+/// All policies on one job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The time that no policy can beat: the trainer never waits.
+    pub lower_bound_s: f64,
+    /// The bytes that no policy which uses every sample can avoid to read from the source.
+    pub source_minimum_bytes: u64,
+    /// Policy by policy.
+    pub results: Vec<Outcome>,
+}
