@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
-    /// Change a value of the scenario, e.g. job.ranks=8 or system.tier.1.capacity_mb=0; repeatable.
+    /// Change a value of the scenario, such as `job.ranks=8` or `system.tier.1.capacity_mb=0`; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 }

@@ -11,7 +11,7 @@ pub(crate) fn comparison(comparison: &Comparison) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let origins = shown_origins(comparison);
-    let mut head = vec!["policy", "time", "x bound", "start-up", "stall", "first batch"]
+    let mut head = ["policy", "time", "x bound", "start-up", "stall", "first batch"]
         .iter()
         .map(ToString::to_string)
         .collect::<Vec<_>>();
@@ -29,10 +29,8 @@ pub(crate) fn comparison(comparison: &Comparison) -> String {
         time(comparison.lower_bound_s),
         gigabytes(comparison.source_minimum_bytes),
     );
-    for outcome in comparison.results.iter().filter(|outcome| !outcome.supported) {
-        text +=
-            &format!("\n{}: not supported: {}", outcome.policy, outcome.reason.as_deref().unwrap_or("no reason given"));
-    }
+    let refused = comparison.results.iter().filter_map(|outcome| Some((&outcome.policy, outcome.reason.as_ref()?)));
+    text.extend(refused.map(|(policy, reason)| format!("\n{policy}: not supported: {reason}")));
     text
 }
 

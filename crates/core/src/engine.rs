@@ -76,16 +76,67 @@ pub enum Consumed {
 #[derive(Clone, Copy, Debug)]
 enum Queued {
     Staged(Bytes),
-    OnDemand(Access),
+    OnDemand(Upcoming),
+}
+
+/// An access of the stream that has been looked up.
+#[derive(Clone, Copy, Debug)]
+struct Upcoming {
+    sample: SampleId,
+    epoch: Epoch,
+    bytes: Bytes,
+}
+
+/// Accesses that are looked up together: the sizes lie all over the catalog, and so many at once overlap in memory.
+const LOOKED_UP: usize = 64;
+
+/// The stream with the sizes of its samples.
+struct Ahead {
+    stream: Stream,
+    catalog: Arc<Catalog>,
+    upcoming: Vec<Upcoming>,
+    at: usize,
+}
+
+impl Ahead {
+    fn new(stream: Stream, catalog: Arc<Catalog>) -> Self {
+        let mut ahead = Self { stream, catalog, upcoming: Vec::with_capacity(LOOKED_UP), at: 0 };
+        ahead.look_up();
+        ahead
+    }
+
+    fn look_up(&mut self) {
+        self.at = 0;
+        self.upcoming.clear();
+        let catalog = &*self.catalog;
+        let accesses = self.stream.by_ref().take(LOOKED_UP);
+        self.upcoming.extend(accesses.map(|Access { sample, epoch, .. }| {
+            let bytes = catalog.size(sample);
+            Upcoming { sample, epoch, bytes }
+        }));
+    }
+
+    /// The next access; `None` at the end of the job.
+    #[inline]
+    fn peek(&self) -> Option<Upcoming> {
+        self.upcoming.get(self.at).copied()
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        self.at += 1;
+        if self.at == self.upcoming.len() {
+            self.look_up();
+        }
+    }
 }
 
 /// One rank.
 pub struct Engine {
-    catalog: Arc<Catalog>,
     model: Arc<Model>,
     delivery: Delivery,
     routes: Routes,
-    stream: Stream,
+    ahead: Ahead,
     queue: VecDeque<Queued>,
     staging_capacity: Bytes,
     staging_used: Bytes,
@@ -106,11 +157,13 @@ impl Engine {
             None => (keep, TierMap::new(brief.catalog.len(), brief.system.tiers.len())),
         };
         Self {
-            catalog: Arc::clone(&brief.catalog),
             model,
             delivery: plan.delivery,
             routes: plan.routes,
-            stream: Stream::new(plan.orders.clone(), brief.layout.clone(), rank, start),
+            ahead: Ahead::new(
+                Stream::new(plan.orders.clone(), brief.layout.clone(), rank, start),
+                Arc::clone(&brief.catalog),
+            ),
             queue: VecDeque::new(),
             staging_capacity: brief.system.tiers[0].capacity,
             staging_used: Bytes(0),
@@ -134,26 +187,25 @@ impl Engine {
         if matches!(self.delivery, Delivery::Instant | Delivery::OnDemand) {
             return Next::Done;
         }
-        loop {
-            let Some(access) = self.stream.peek() else { return Next::Done };
+        while let Some(next) = self.ahead.peek() {
             if self.queue.len() >= LOOKAHEAD_MAX {
                 return Next::Full;
             }
-            if self.delivery == Delivery::AheadIfHeld && !self.is_held(access.sample, outlook) {
-                self.queue.push_back(Queued::OnDemand(access));
-                self.stream.advance();
+            if self.delivery == Delivery::AheadIfHeld && !self.is_held(next.sample, outlook) {
+                self.queue.push_back(Queued::OnDemand(next));
+                self.ahead.advance();
                 continue;
             }
-            let bytes = self.catalog.size(access.sample);
             // A sample larger than the whole buffer passes through it alone.
-            if self.staging_used + bytes > self.staging_capacity && self.staging_used > Bytes(0) {
+            if self.staging_used + next.bytes > self.staging_capacity && self.staging_used > Bytes(0) {
                 return Next::Full;
             }
-            self.staging_used += bytes;
-            self.queue.push_back(Queued::Staged(bytes));
-            self.stream.advance();
-            return Next::Read(self.read(access.sample, bytes, access.epoch, outlook));
+            self.staging_used += next.bytes;
+            self.queue.push_back(Queued::Staged(next.bytes));
+            self.ahead.advance();
+            return Next::Read(self.read(next, outlook));
         }
+        Next::Done
     }
 
     fn poll_tier(&mut self, tier: TierId, outlook: &mut impl Outlook) -> Next {
@@ -162,8 +214,9 @@ impl Engine {
         while let Some(&sample) = list.get(*cursor) {
             *cursor += 1;
             if self.holdings.get(sample).is_none() {
-                let epoch = self.stream.peek().map_or(Epoch(0), |access| access.epoch);
-                return Next::Read(self.read(sample, self.catalog.size(sample), epoch, outlook));
+                let epoch = self.ahead.peek().map_or(Epoch(0), |next| next.epoch);
+                let bytes = self.ahead.catalog.size(sample);
+                return Next::Read(self.read(Upcoming { sample, epoch, bytes }, outlook));
             }
         }
         Next::Done
@@ -174,7 +227,8 @@ impl Engine {
     }
 
     /// Chooses the origin; a nearer one wins a tie.
-    fn read(&self, sample: SampleId, bytes: Bytes, epoch: Epoch, outlook: &mut impl Outlook) -> Read {
+    fn read(&self, next: Upcoming, outlook: &mut impl Outlook) -> Read {
+        let Upcoming { sample, epoch, bytes } = next;
         let own = self.holdings.get(sample);
         let keep = if own.is_none() { self.keep.get(sample) } else { None };
         let (origin, pace) = self.route(sample, own, epoch, outlook);
@@ -215,22 +269,21 @@ impl Engine {
     pub fn consume(&mut self, outlook: &mut impl Outlook) -> Option<Consumed> {
         let on_demand = match self.delivery {
             Delivery::Instant => {
-                let access = self.stream.peek()?;
-                self.stream.advance();
-                return Some(Consumed::Instant(self.catalog.size(access.sample)));
+                let next = self.ahead.peek()?;
+                self.ahead.advance();
+                return Some(Consumed::Instant(next.bytes));
             }
             Delivery::OnDemand => {
-                let access = self.stream.peek()?;
-                self.stream.advance();
-                access
+                let next = self.ahead.peek()?;
+                self.ahead.advance();
+                next
             }
             Delivery::Ahead | Delivery::AheadIfHeld => match self.queue.pop_front()? {
                 Queued::Staged(bytes) => return Some(Consumed::Staged(bytes)),
-                Queued::OnDemand(access) => access,
+                Queued::OnDemand(next) => next,
             },
         };
-        let bytes = self.catalog.size(on_demand.sample);
-        Some(Consumed::OnDemand(self.read(on_demand.sample, bytes, on_demand.epoch, outlook)))
+        Some(Consumed::OnDemand(self.read(on_demand, outlook)))
     }
 
     /// Gives back the staging space of a consumed sample.

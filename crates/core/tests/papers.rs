@@ -1,5 +1,7 @@
 //! Claims of the papers about access patterns, checked on the streams that foresee really deals.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 
 use foresee_core::assign::{Redealer, local};

@@ -1,5 +1,7 @@
 //! What must hold for every policy on every job, tried on random small ones.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::io::Write as _;
 
 use foresee_core::policy::POLICIES;

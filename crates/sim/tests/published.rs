@@ -1,5 +1,7 @@
 //! The published results of HDMLP's simulator, cell by cell, and claims of the papers that need a simulated run.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::Path;
 
 use foresee_core::model::yang_cong::{Cache, Epoch};
