@@ -32,9 +32,14 @@ def command_path() -> Path:
 
 
 @pytest.fixture
-def foresee():
+def command() -> Path:
+    """Where the command is, for tests that start it themselves."""
+    return command_path()
+
+
+@pytest.fixture
+def foresee(command):
     """Call it with the command's arguments; it returns (code, stdout, stderr)."""
-    command = command_path()
 
     def run(*args: str | Path, cwd: Path = ROOT, timeout_s: float = 60) -> Ran:
         done = subprocess.run(

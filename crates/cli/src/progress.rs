@@ -1,53 +1,49 @@
-//! A bar on the terminal for what takes more than a second; nothing where standard error is no terminal.
+//! A bar on the terminal for what will take more than a second; nothing where standard error is no terminal.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
-/// What is quicker than this shows no bar.
-const QUIET: Duration = Duration::from_secs(1);
+/// Work below this many accesses is done within a second.
+const QUICK: u64 = 2_000_000;
 
-/// Accesses between two looks at the clock.
+/// Accesses between two looks at the bar.
 const STRIDE: u64 = 1 << 14;
 
-/// Follows runs of a known length, one after another.
+/// How often the spinner turns while there is nothing to count.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Follows phases of a known length, one after another.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    length: u64,
-    started: Instant,
-    label: String,
-    looked_at: u64,
+    phase: String,
+    shown: u64,
 }
 
 impl Progress {
-    /// For runs of `length` accesses each.
-    pub(crate) fn new(length: u64) -> Self {
-        Self { bar: ProgressBar::hidden(), length, started: Instant::now(), label: String::new(), looked_at: 0 }
+    /// For `phases` phases of `length` accesses each.
+    pub(crate) fn new(length: u64, phases: u64) -> Self {
+        let bar = if length.saturating_mul(phases) < QUICK { ProgressBar::hidden() } else { ProgressBar::new(length) };
+        let template = "{spinner} {msg:22} {bar:40} {percent:>3} %  {elapsed} passed, {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(TURN);
+        Self { bar, phase: String::new(), shown: 0 }
     }
 
-    /// `done` accesses of the run called `label` are done.
-    pub(crate) fn tick(&mut self, label: &str, done: u64) {
-        if self.label != label {
-            label.clone_into(&mut self.label);
-            self.looked_at = 0;
-            self.bar.set_message(self.label.clone());
+    /// `done` accesses of a phase are done.
+    pub(crate) fn tick(&mut self, phase: &str, done: u64) {
+        if self.phase != phase {
+            phase.clone_into(&mut self.phase);
+            self.shown = 0;
+            self.bar.set_message(self.phase.clone());
+            self.bar.reset();
         }
-        if done < self.looked_at + STRIDE {
-            return;
+        if done >= self.shown + STRIDE {
+            self.shown = done;
+            self.bar.set_position(done);
         }
-        self.looked_at = done;
-        if self.bar.is_hidden() && self.started.elapsed() >= QUIET {
-            self.show();
-        }
-        self.bar.set_position(done);
-    }
-
-    fn show(&mut self) {
-        self.bar = ProgressBar::with_draw_target(Some(self.length), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{msg:20} {bar:40} {percent:>3} %  {per_sec}  {eta} left") {
-            self.bar.set_style(style);
-        }
-        self.bar.set_message(self.label.clone());
     }
 }
 

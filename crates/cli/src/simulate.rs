@@ -32,8 +32,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let policies = chosen(&arguments.policies)?;
     let sets = arguments.sets.iter().map(|set| set.parse::<Set>()).collect::<Result<Vec<_>, _>>()?;
     let scenario = Scenario::load(&arguments.scenario, &sets)?;
+    let accesses = u64::from(scenario.dataset.samples) * u64::from(scenario.job.epochs);
+    let mut progress = Progress::new(accesses, policies.len() as u64 + 1);
+    progress.tick("drawing sizes", 0);
     let job = Job::new(&scenario)?;
-    let mut progress = Progress::new(job.accesses());
     let comparison = foresee_sim::compare(&job, &policies, |policy, done| progress.tick(policy, done));
     drop(progress);
     let text = if arguments.json { serde_json::to_string_pretty(&comparison)? } else { table::comparison(&comparison) };

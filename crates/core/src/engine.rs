@@ -87,7 +87,8 @@ struct Upcoming {
     bytes: Bytes,
 }
 
-/// Accesses that are looked up together: the sizes lie all over the catalog, and so many at once overlap in memory.
+/// Accesses that are looked up together: what is known of samples lies all over memory, and so many looks at once
+/// overlap (a third of the time of a large simulation).
 const LOOKED_UP: usize = 64;
 
 /// The stream with the sizes of its samples.
@@ -100,33 +101,38 @@ struct Ahead {
 
 impl Ahead {
     fn new(stream: Stream, catalog: Arc<Catalog>) -> Self {
-        let mut ahead = Self { stream, catalog, upcoming: Vec::with_capacity(LOOKED_UP), at: 0 };
-        ahead.look_up();
-        ahead
-    }
-
-    fn look_up(&mut self) {
-        self.at = 0;
-        self.upcoming.clear();
-        let catalog = &*self.catalog;
-        let accesses = self.stream.by_ref().take(LOOKED_UP);
-        self.upcoming.extend(accesses.map(|Access { sample, epoch, .. }| {
-            let bytes = catalog.size(sample);
-            Upcoming { sample, epoch, bytes }
-        }));
+        Self { stream, catalog, upcoming: Vec::with_capacity(LOOKED_UP), at: 0 }
     }
 
     /// The next access; `None` at the end of the job.
     #[inline]
-    fn peek(&self) -> Option<Upcoming> {
+    fn peek(&mut self, maps: [&TierMap; 2]) -> Option<Upcoming> {
+        if self.at == self.upcoming.len() {
+            self.look_up(maps);
+        }
         self.upcoming.get(self.at).copied()
     }
 
     #[inline]
     fn advance(&mut self) {
         self.at += 1;
-        if self.at == self.upcoming.len() {
-            self.look_up();
+    }
+
+    /// Draws the next accesses, then touches all that is known of them.
+    #[cold]
+    fn look_up(&mut self, maps: [&TierMap; 2]) {
+        self.at = 0;
+        self.upcoming.clear();
+        let accesses = self.stream.by_ref().take(LOOKED_UP);
+        let unsized_yet = |Access { sample, epoch, .. }| Upcoming { sample, epoch, bytes: Bytes(0) };
+        self.upcoming.extend(accesses.map(unsized_yet));
+        for next in &mut self.upcoming {
+            next.bytes = self.catalog.size(next.sample);
+        }
+        for map in maps {
+            for next in &self.upcoming {
+                std::hint::black_box(map.get(next.sample));
+            }
         }
     }
 }
@@ -187,7 +193,7 @@ impl Engine {
         if matches!(self.delivery, Delivery::Instant | Delivery::OnDemand) {
             return Next::Done;
         }
-        while let Some(next) = self.ahead.peek() {
+        while let Some(next) = self.ahead.peek([&self.keep, &self.holdings]) {
             if self.queue.len() >= LOOKAHEAD_MAX {
                 return Next::Full;
             }
@@ -214,7 +220,7 @@ impl Engine {
         while let Some(&sample) = list.get(*cursor) {
             *cursor += 1;
             if self.holdings.get(sample).is_none() {
-                let epoch = self.ahead.peek().map_or(Epoch(0), |next| next.epoch);
+                let epoch = self.ahead.peek([&self.keep, &self.holdings]).map_or(Epoch(0), |next| next.epoch);
                 let bytes = self.ahead.catalog.size(sample);
                 return Next::Read(self.read(Upcoming { sample, epoch, bytes }, outlook));
             }
@@ -269,12 +275,12 @@ impl Engine {
     pub fn consume(&mut self, outlook: &mut impl Outlook) -> Option<Consumed> {
         let on_demand = match self.delivery {
             Delivery::Instant => {
-                let next = self.ahead.peek()?;
+                let next = self.ahead.peek([&self.keep, &self.holdings])?;
                 self.ahead.advance();
                 return Some(Consumed::Instant(next.bytes));
             }
             Delivery::OnDemand => {
-                let next = self.ahead.peek()?;
+                let next = self.ahead.peek([&self.keep, &self.holdings])?;
                 self.ahead.advance();
                 next
             }

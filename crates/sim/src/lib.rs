@@ -12,7 +12,8 @@ use foresee_core::policy::{self, Policy};
 use crate::job::Job;
 use crate::outcome::Comparison;
 
-/// Runs policies on a job, and the lower bound with them. `progress` is told the policy and the accesses done.
+/// Runs policies on a job, and the lower bound with them. `progress` is told the policy and the accesses done, from 0
+/// on.
 ///
 /// # Panics
 /// If the lower bound does not run, which would be a defect: it needs nothing of the system.

@@ -55,12 +55,16 @@ impl Uses {
     fn count(brief: &Brief, members: &[Rank]) -> Self {
         let mut frequency = vec![0u32; brief.catalog.len() as usize];
         let mut first = Vec::new();
+        let mut batch = Vec::new();
         for epoch in (0..brief.orders.epochs()).map(Epoch) {
             let order = brief.orders.epoch(epoch);
             for step in (0..brief.layout.steps()).map(Step) {
                 for &rank in members {
-                    for index in 0..brief.layout.local_len(rank, step) {
-                        let sample = order.sample(brief.layout.dealt(rank, step, index).position);
+                    // Drawn first, counted then: the counts lie all over memory, and looks at them overlap.
+                    batch.clear();
+                    let indices = 0..brief.layout.local_len(rank, step);
+                    batch.extend(indices.map(|index| order.sample(brief.layout.dealt(rank, step, index).position)));
+                    for &sample in &batch {
                         let count = &mut frequency[sample.index()];
                         if *count == 0 {
                             first.push((sample, rank));

@@ -28,6 +28,7 @@ use crate::outcome::{Outcome, Times};
 
 /// Runs a policy on a job. `progress` is told now and then how many accesses are done.
 pub fn run(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64)) -> Outcome {
+    progress(0);
     match policy.plan(&job.brief) {
         Ok(plan) => Run::new(job, plan).finish(policy.name(), &mut progress),
         Err(reason) => Outcome::unsupported(policy.name(), reason.0, job.brief.system.tiers.len()),
