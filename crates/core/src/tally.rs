@@ -12,24 +12,30 @@ pub enum Event {
         origin: Origin,
         /// How much.
         bytes: Bytes,
+        /// How long one thread fetched it.
+        took: Seconds,
     },
     /// The trainer waited for data.
     Stall(Seconds),
 }
 
 /// Reads and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Count {
     /// How many reads.
     pub reads: u64,
     /// How many bytes.
     pub bytes: Bytes,
+    /// How long threads fetched them, all added up.
+    pub took: Seconds,
 }
 
 impl Count {
-    fn add(&mut self, reads: u64, bytes: Bytes) {
-        self.reads += reads;
-        self.bytes += bytes;
+    /// Adds another count.
+    pub fn add(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+        self.took += other.took;
     }
 }
 
@@ -58,14 +64,14 @@ impl Tally {
     #[inline]
     pub fn record(&mut self, event: Event) {
         match event {
-            Event::Read { origin, bytes } => self.count_mut(origin).add(1, bytes),
+            Event::Read { origin, bytes, took } => self.count_mut(origin).add(Count { reads: 1, bytes, took }),
             Event::Stall(time) => self.stall += time,
         }
     }
 
     /// Counts many reads from one origin at once.
-    pub fn record_reads(&mut self, origin: Origin, reads: u64, bytes: Bytes) {
-        self.count_mut(origin).add(reads, bytes);
+    pub fn record_reads(&mut self, origin: Origin, count: Count) {
+        self.count_mut(origin).add(count);
     }
 
     #[inline]
@@ -83,7 +89,7 @@ impl Tally {
         let pairs =
             [(&mut self.source, other.source), (&mut self.peer, other.peer), (&mut self.host_peer, other.host_peer)];
         for (mine, theirs) in pairs.into_iter().chain(self.tiers.iter_mut().zip(other.tiers.iter().copied())) {
-            mine.add(theirs.reads, theirs.bytes);
+            mine.add(theirs);
         }
         self.stall += other.stall;
     }
@@ -97,18 +103,18 @@ mod tests {
     #[test]
     fn counts_by_origin_and_merges_ranks() {
         let mut one = Tally::new(3);
-        one.record(Event::Read { origin: Origin::Source, bytes: Bytes(7) });
-        one.record(Event::Read { origin: Origin::Peer(TierId(2)), bytes: Bytes(5) });
+        one.record(Event::Read { origin: Origin::Source, bytes: Bytes(7), took: Seconds(2.0) });
+        one.record(Event::Read { origin: Origin::Peer(TierId(2)), bytes: Bytes(5), took: Seconds(1.0) });
         one.record(Event::Stall(Seconds(0.5)));
         let mut two = Tally::new(3);
-        two.record(Event::Read { origin: Origin::HostPeer(TierId(1)), bytes: Bytes(3) });
-        two.record_reads(Origin::Tier(TierId(2)), 4, Bytes(40));
+        two.record(Event::Read { origin: Origin::HostPeer(TierId(1)), bytes: Bytes(3), took: Seconds(1.0) });
+        two.record_reads(Origin::Tier(TierId(2)), Count { reads: 4, bytes: Bytes(40), took: Seconds(4.0) });
         two.record(Event::Stall(Seconds(1.0)));
         one.merge(&two);
-        assert_eq!(one.source, Count { reads: 1, bytes: Bytes(7) });
-        assert_eq!(one.peer, Count { reads: 1, bytes: Bytes(5) });
-        assert_eq!(one.host_peer, Count { reads: 1, bytes: Bytes(3) });
-        assert_eq!(one.tiers[2], Count { reads: 4, bytes: Bytes(40) });
+        assert_eq!(one.source, Count { reads: 1, bytes: Bytes(7), took: Seconds(2.0) });
+        assert_eq!(one.peer, Count { reads: 1, bytes: Bytes(5), took: Seconds(1.0) });
+        assert_eq!(one.host_peer, Count { reads: 1, bytes: Bytes(3), took: Seconds(1.0) });
+        assert_eq!(one.tiers[2], Count { reads: 4, bytes: Bytes(40), took: Seconds(4.0) });
         assert_eq!(one.stall, Seconds(1.5));
     }
 }

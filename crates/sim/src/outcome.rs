@@ -26,6 +26,9 @@ pub struct Outcome {
     pub reads: BTreeMap<String, u64>,
     /// Their bytes.
     pub bytes: BTreeMap<String, u64>,
+    /// How long threads fetched them, added up over threads and ranks; for charts.
+    #[serde(skip)]
+    pub fetch_s: BTreeMap<String, f64>,
 }
 
 /// The times of a run.
@@ -53,6 +56,7 @@ impl Outcome {
             first_batch_s: Some(times.first_batch_s),
             reads: counts.iter().map(|(origin, count)| (origin.clone(), count.reads)).collect(),
             bytes: counts.iter().map(|(origin, count)| (origin.clone(), count.bytes.0)).collect(),
+            fetch_s: counts.iter().map(|(origin, count)| (origin.clone(), count.took.0)).collect(),
         }
     }
 
@@ -69,6 +73,7 @@ impl Outcome {
             first_batch_s: None,
             reads: none.clone(),
             bytes: none,
+            fetch_s: BTreeMap::new(),
         }
     }
 }

@@ -19,7 +19,7 @@ use foresee_core::engine::{Consumed, Engine, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
 use foresee_core::model::{Contention, Hosts, Model, Origin, SourceLoad};
 use foresee_core::policy::{Filling, Plan, Policy};
-use foresee_core::tally::{Event, Tally};
+use foresee_core::tally::{Count, Event, Tally};
 use foresee_core::units::{Bytes, Pace, Seconds};
 
 use self::copies::Copies;
@@ -149,9 +149,10 @@ impl RankState {
         Sight { shared, rank: self.rank, lane, threads: shared.lane_threads[lane], at }
     }
 
-    /// Counts a read that started at `at` and keeps the source busy as long as it fetches.
+    /// Counts a read and keeps the source busy until its bytes are `fetched`.
     fn account(&mut self, shared: &mut Shared, lane: usize, read: &Read, fetched: Seconds) {
-        self.tally.record(Event::Read { origin: read.origin, bytes: read.bytes });
+        let took = read.pace * read.bytes;
+        self.tally.record(Event::Read { origin: read.origin, bytes: read.bytes, took });
         if read.origin == Origin::Source {
             shared.mark_busy(self.rank, lane, fetched);
         }
@@ -373,8 +374,10 @@ fn fill(shared: &Shared, filling: &Filling, ranks: &mut [RankState]) -> Seconds 
             } else {
                 (count.reads, count.bytes)
             };
-            state.tally.record_reads(Origin::Source, reads, bytes);
-            state.tally.record_reads(Origin::Peer(tier), count.reads - reads, count.bytes - bytes);
+            let took = shared.model.source(load) * bytes;
+            state.tally.record_reads(Origin::Source, Count { reads, bytes, took });
+            let (reads, bytes) = (count.reads - reads, count.bytes - bytes);
+            state.tally.record_reads(Origin::Peer(tier), Count { reads, bytes, took: Seconds::ZERO });
         }
     }
     slowest
