@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use crate::homes::Homes;
 use crate::ids::{Epoch, Position, Rank, SampleId, Step};
-use crate::policy::placement::Holders;
 use crate::stream::{EpochOrder, Layout, Orders};
 
 /// Samples that one rank passes to another so that all have their share.
@@ -107,10 +107,10 @@ impl Redealer {
     }
 }
 
-/// The orders with every global batch re-dealt by `holders`. Padding repeats samples of other batches and stays as it
+/// The orders with every global batch re-dealt by holder. Padding repeats samples of other batches and stays as it
 /// is dealt.
-pub fn local(orders: &Orders, layout: &Layout, holders: &Arc<Holders>) -> Orders {
-    let (layout, holders, samples) = (layout.clone(), Arc::clone(holders), orders.samples());
+pub fn local(orders: &Orders, layout: &Layout, homes: &Arc<Homes>) -> Orders {
+    let (layout, homes, samples) = (layout.clone(), Arc::clone(homes), orders.samples());
     orders.rewritten(move |_: Epoch, order: &EpochOrder| {
         let mut forward: Vec<SampleId> = (0..order.len()).map(|position| order.sample(Position(position))).collect();
         let mut redealer = Redealer::new(layout.world());
@@ -126,7 +126,7 @@ pub fn local(orders: &Orders, layout: &Layout, holders: &Arc<Holders>) -> Orders
                 shares.push((slots.len() - before) as u32);
             }
             batch.extend(slots.iter().map(|&slot| forward[slot]));
-            redealer.redeal(&mut batch, &shares, |sample| holders.get(sample));
+            redealer.redeal(&mut batch, &shares, |sample| homes.get(sample).map(|home| home.rank));
             for (&slot, &sample) in slots.iter().zip(&batch) {
                 forward[slot] = sample;
             }

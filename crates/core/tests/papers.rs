@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use foresee_core::assign::{Redealer, local};
-use foresee_core::ids::{Epoch, Position, Rank, SampleId, Step};
-use foresee_core::policy::placement::Holders;
+use foresee_core::homes::{Home, Homes};
+use foresee_core::ids::{Epoch, Position, Rank, SampleId, Step, TierId};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail};
 use proptest::prelude::*;
 
@@ -153,11 +153,11 @@ proptest! {
             positions: u64::from(samples), world, global_batch: batch, deal, tail: Tail::Exact, drop_last: false,
         }).unwrap();
         let orders = Orders::new(Shuffle::Feistel { seed }, samples, 2).unwrap();
-        let mut holders = Holders::nobody(samples);
+        let mut homes = Homes::none(samples);
         for sample in (0..samples).filter(|s| s * 37 % 100 < held) {
-            holders.set(SampleId(sample), Rank(sample % world));
+            homes.set(SampleId(sample), Some(Home { rank: Rank(sample % world), tier: TierId(1) }));
         }
-        let redealt = local(&orders, &layout, &Arc::new(holders));
+        let redealt = local(&orders, &layout, &Arc::new(homes));
         for epoch in (0..2).map(Epoch) {
             let (before, after) = (orders.epoch(epoch), redealt.epoch(epoch));
             for step in (0..layout.steps()).map(Step) {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use foresee_core::catalog::Catalog;
 use foresee_core::model::{Beyond, Contention, Curve, CurveError, Hosts, Model, Scope, System, Tier, Trainer};
-use foresee_core::policy::Brief;
+use foresee_core::policy::{Assignment, Brief};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Orders, Shuffle, StreamError, Tail};
-use foresee_core::units::{Bytes, Rate};
+use foresee_core::units::{Bytes, Rate, Seconds};
 
 use crate::scenario::{
-    ContentionKind, ExtrapolateKind, Points, Preprocess, Scenario, ScenarioError, ScopeKind, ShuffleKind, SystemSpec,
+    AssignmentKind, ContentionKind, ExtrapolateKind, Points, Preprocess, Scenario, ScenarioError, ScopeKind,
+    ShuffleKind, SystemSpec,
 };
 
 /// Why a scenario cannot run.
@@ -78,7 +79,11 @@ impl Job {
         let trainer = trainer(scenario).map_err(curve)?;
         let model = Arc::new(Model::new(&system, &trainer, job.ranks));
         let hosts = Hosts::new(job.ranks, job.ranks_per_host);
-        let brief = Brief { catalog, orders, layout, system: Arc::new(system), hosts };
+        let assignment = match job.assignment {
+            AssignmentKind::Order => Assignment::Order,
+            AssignmentKind::Local => Assignment::Local,
+        };
+        let brief = Brief { catalog, orders, layout, system: Arc::new(system), hosts, assignment };
         Ok(Self { name: scenario.name.clone(), brief, model })
     }
 
@@ -113,6 +118,7 @@ fn system(spec: &SystemSpec) -> Result<System, CurveError> {
         network: Rate(spec.network_mb_per_s),
         source_link: Rate(spec.source_link_mb_per_s),
         source: curve(&spec.source_read_mb_per_s)?,
+        source_latency: Seconds(spec.source_latency_ms / 1e3),
         contention: match spec.contention {
             ContentionKind::Ranks => Contention::Ranks,
             ContentionKind::Reads => Contention::Reads,
@@ -135,5 +141,5 @@ fn trainer(scenario: &Scenario) -> Result<Trainer, CurveError> {
             Curve::new(points.clone(), beyond)?.at(threads).shared_by(threads)
         }
     };
-    Ok(Trainer { compute: Rate(scenario.job.compute_mb_per_s), preprocess })
+    Ok(Trainer { compute: Rate(scenario.job.compute_mb_per_s), preprocess, expansion: scenario.job.decoded_mb_per_mb })
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 use foresee_sim::scenario::{
-    ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScenarioError, ScopeKind, Set,
-    ShuffleKind, SizeSpec, SystemSpec, Template, TierSpec,
+    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScenarioError,
+    ScopeKind, Set, ShuffleKind, SizeSpec, SystemSpec, Template, TierSpec,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -22,6 +22,8 @@ epochs = 10
 drop_last = true
 seed = 1
 shuffle = "torch"
+assignment = "local"
+decoded_mb_per_mb = 6.5
 compute_mb_per_s = 100
 preprocess_mb_per_s = { 2 = 350, 1 = 200 }
 
@@ -33,6 +35,7 @@ size_mb = { mean = 1.0, stddev = 0.1 }
 network_mb_per_s = 10_000
 source_link_mb_per_s = 2e3
 source_read_mb_per_s = { 1 = 66, 10 = 300, 2 = 86.5 }
+source_latency_ms = 1.5
 contention = "ranks"
 extrapolate = "clamp"
 cores_per_host = 16
@@ -97,6 +100,8 @@ fn a_file_says_every_key() {
             drop_last: true,
             seed: 1,
             shuffle: ShuffleKind::Torch,
+            assignment: AssignmentKind::Local,
+            decoded_mb_per_mb: 6.5,
             compute_mb_per_s: 100.0,
             preprocess_mb_per_s: Preprocess::Curve(vec![(1, 200.0), (2, 350.0)]),
         },
@@ -105,6 +110,7 @@ fn a_file_says_every_key() {
             network_mb_per_s: 10_000.0,
             source_link_mb_per_s: 2000.0,
             source_read_mb_per_s: vec![(1, 66.0), (2, 86.5), (10, 300.0)],
+            source_latency_ms: 1.5,
             contention: ContentionKind::Ranks,
             extrapolate: ExtrapolateKind::Clamp,
             cores_per_host: Some(16),
@@ -172,7 +178,7 @@ fn unknown_keys_are_answered_with_the_right_one_or_its_place() {
             "epochs = 10",
             "epochs = 10\nwarmup = 3",
             ": job.warmup: unknown key; the keys here are ranks, ranks_per_host, global_batch, epochs, drop_last, \
-             seed, shuffle, compute_mb_per_s, preprocess_mb_per_s",
+             seed, shuffle, assignment, compute_mb_per_s, preprocess_mb_per_s, decoded_mb_per_mb",
         ),
         ("[job]", "[job]\ncapacity_mb = 1", ": job.capacity_mb: unknown key; capacity_mb belongs in [[system.tier]]"),
         (
@@ -187,7 +193,7 @@ fn unknown_keys_are_answered_with_the_right_one_or_its_place() {
             "[job]",
             "[job]\n\"a\\nb\" = 1",
             ": job.\"a\\nb\": unknown key; the keys here are ranks, ranks_per_host, global_batch, epochs, drop_last, \
-             seed, shuffle, compute_mb_per_s, preprocess_mb_per_s",
+             seed, shuffle, assignment, compute_mb_per_s, preprocess_mb_per_s, decoded_mb_per_mb",
         ),
         (
             "name = \"small\"",
@@ -304,7 +310,7 @@ fn wrong_types_are_named_with_the_wanted_one() {
     assert_eq!(
         line(read("name = \"x\"\njob = 3", &[])),
         "dir/x.toml: job: found a whole number (3), wanted a table; its keys are ranks, ranks_per_host, \
-         global_batch, epochs, drop_last, seed, shuffle, compute_mb_per_s, preprocess_mb_per_s"
+         global_batch, epochs, drop_last, seed, shuffle, assignment, compute_mb_per_s, preprocess_mb_per_s, decoded_mb_per_mb"
     );
     let (without_tiers, _) = VALID.split_once("[[system.tier]]").unwrap();
     assert_eq!(

@@ -48,6 +48,9 @@ pub struct Model {
     /// t(gamma)/gamma by gamma, from 1.
     source: Vec<Pace>,
     link: Pace,
+    latency: Seconds,
+    expansion: f64,
+    network: Pace,
     /// No read from elsewhere is cheaper than this.
     best_elsewhere: Pace,
 }
@@ -86,10 +89,13 @@ impl Model {
             contention: system.contention,
             compute: trainer.compute.pace(),
             preprocess,
-            stage_write: preprocess.max(tiers[0].write),
+            stage_write: preprocess.max(Pace(tiers[0].write.0 * trainer.expansion)),
             tiers,
             source,
             link,
+            latency: system.source_latency,
+            expansion: trainer.expansion,
+            network: system.network.pace(),
             best_elsewhere,
         }
     }
@@ -104,6 +110,25 @@ impl Model {
     pub fn source(&self, load: SourceLoad) -> Pace {
         let gamma = (load.readers.max(1) as usize).min(self.source.len());
         self.source[gamma - 1].max(Pace(self.link.0 * f64::from(load.own.max(1))))
+    }
+
+    /// How long an origin takes to deliver, at this pace.
+    #[inline]
+    pub fn fetch(&self, origin: Origin, pace: Pace, bytes: Bytes) -> Seconds {
+        let transfer = pace * bytes;
+        if origin == Origin::Source { self.latency + transfer } else { transfer }
+    }
+
+    /// What a sample takes of the staging buffer: its size once decoded.
+    #[inline]
+    pub fn staged(&self, bytes: Bytes) -> Bytes {
+        Bytes((bytes.0 as f64 * self.expansion).ceil() as u64)
+    }
+
+    /// Handing a sample to its home, and writing it there, which overlap.
+    #[inline]
+    pub fn hand_over(&self, tier: TierId, bytes: Bytes) -> Seconds {
+        self.network.max(self.tier_write(tier)) * bytes
     }
 
     /// A byte of an origin other than the source.

@@ -1,8 +1,8 @@
 //! The machine as the model sees it: ranks on hosts, tiers, network and source, and how fast the trainer consumes.
 
-use super::Curve;
+use super::{Curve, Origin};
 use crate::ids::{Host, Rank, TierId};
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, Rate, Seconds};
 
 /// Whose a tier's capacity is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,11 @@ impl Hosts {
         Host(rank.0 / self.ranks_per_host)
     }
 
+    /// How `from`'s data reach `rank`: `from` keeps them in `tier`, or hands them over into it.
+    pub fn as_seen_from(self, rank: Rank, from: Rank, tier: TierId) -> Origin {
+        if self.host(rank) == self.host(from) { Origin::HostPeer(tier) } else { Origin::Peer(tier) }
+    }
+
     /// How many ranks share one tier of this scope; the last host may have fewer.
     fn sharers(self, scope: Scope) -> u32 {
         match scope {
@@ -116,6 +121,8 @@ pub struct System {
     pub source_link: Rate,
     /// Aggregate source throughput by the number of readers.
     pub source: Curve,
+    /// How long a read of the source takes before its first byte.
+    pub source_latency: Seconds,
     /// How readers share the source.
     pub contention: Contention,
     /// Staging buffer first, then fastest to slowest.
@@ -143,4 +150,6 @@ pub struct Trainer {
     pub compute: Rate,
     /// Preprocessing throughput of one loader thread.
     pub preprocess: Rate,
+    /// How large a sample is once decoded, for each byte that is read.
+    pub expansion: f64,
 }

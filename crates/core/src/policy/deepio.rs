@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::placement::{Spread, substitute};
-use super::{Brief, Delivery, Plan, Policy, Routes, Unsupported};
+use super::{Brief, Delivery, Plan, Policy, Unsupported};
 use crate::ids::TierId;
 
 pub(super) struct Ordered;
@@ -16,8 +16,7 @@ impl Policy for Ordered {
     }
 
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
-        let spread = Spread::new(brief, Some(TierId(1)));
-        Ok(spread.into_plan(brief.orders.clone(), Delivery::AheadIfHeld, Routes::Caches))
+        Ok(Spread::new(brief, Some(TierId(1))).into_plan(brief, Delivery::AheadIfHeld))
     }
 }
 
@@ -29,13 +28,14 @@ impl Policy for Opportunistic {
     }
 
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+        brief.refuse_local()?;
         let spread = Spread::new(brief, Some(TierId(1)));
-        let own = spread.holders.by_rank(brief.hosts.ranks());
+        let own = spread.homes.by_rank(brief.hosts.ranks());
         if let Some(rank) = own.iter().position(Vec::is_empty) {
             return Err(Unsupported(format!("tier 1 of rank {rank} holds no sample to train on instead")));
         }
-        let holders = Arc::clone(&spread.holders);
-        let orders = substitute(brief, own, move |_, sample| holders.get(sample).is_none());
-        Ok(spread.into_plan(orders, Delivery::Ahead, Routes::Caches))
+        let homes = Arc::clone(&spread.homes);
+        let orders = substitute(brief, own, move |_, sample| homes.get(sample).is_none());
+        Ok(spread.into_plan_with(orders, Delivery::Ahead))
     }
 }

@@ -2,7 +2,7 @@
 //! tiers of all ranks before training; a rank reads from its own tiers, from peers, and the rest from the source.
 
 use super::placement::Spread;
-use super::{Brief, Delivery, Plan, Policy, Routes, Unsupported};
+use super::{Brief, Delivery, Plan, Policy, Unsupported};
 
 pub(super) struct DistributedCache;
 
@@ -12,6 +12,6 @@ impl Policy for DistributedCache {
     }
 
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
-        Ok(Spread::new(brief, None).into_plan(brief.orders.clone(), Delivery::Ahead, Routes::Caches))
+        Ok(Spread::new(brief, None).into_plan(brief, Delivery::Ahead))
     }
 }

@@ -2,8 +2,11 @@
 //! a rank reads in the first epoch, in which all ranks read the source in lockstep; `preload` reads even shares before
 //! training. Neither can run when the dataset is larger than the memory of all ranks.
 
-use super::placement::{Room, Spread};
-use super::{Brief, Delivery, Plan, Policy, RankPlan, Routes, Unsupported};
+use std::sync::Arc;
+
+use super::placement::{Room, Spread, dealt_by};
+use super::{Brief, Delivery, Keeping, Plan, Policy, Routes, Unsupported};
+use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, Step, TierId};
 use crate::tier_map::TierMap;
 use crate::units::Bytes;
@@ -20,27 +23,28 @@ impl Policy for Dynamic {
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
         check_memory(brief)?;
         let mut room = Room::new(brief, Some(MEMORY));
-        let tiers = brief.system.tiers.len();
-        let empty = RankPlan { keep: TierMap::new(brief.catalog.len(), tiers), prefetch: Vec::new() };
-        let mut ranks = vec![empty; brief.hosts.ranks() as usize];
+        let empty = TierMap::new(brief.catalog.len(), brief.system.tiers.len());
+        let mut keep = vec![empty; brief.hosts.ranks() as usize];
+        let mut homes = Homes::none(brief.catalog.len());
         let first_epoch = brief.orders.epoch(Epoch(0));
         for step in (0..brief.layout.steps()).map(Step) {
             for rank in brief.hosts.all() {
                 for index in 0..brief.layout.local_len(rank, step) {
                     let sample = first_epoch.sample(brief.layout.dealt(rank, step, index).position);
                     if room.take(rank, MEMORY, brief.catalog.size(sample)) {
-                        ranks[rank.index()].keep.set(sample, Some(MEMORY));
+                        keep[rank.index()].set(sample, Some(MEMORY));
+                        homes.set(sample, Some(Home { rank, tier: MEMORY }));
                     }
                 }
             }
         }
         Ok(Plan {
-            orders: brief.orders.clone(),
+            orders: dealt_by(brief, &Arc::new(homes)),
             delivery: Delivery::Ahead,
             routes: Routes::Caches,
             filling: None,
             lockstep_epochs: 1,
-            ranks,
+            ranks: keep.into_iter().map(|keep| Keeping::Fixed { keep, prefetch: Vec::new() }).collect(),
         })
     }
 }
@@ -54,8 +58,7 @@ impl Policy for Preload {
 
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
         check_memory(brief)?;
-        let spread = Spread::new(brief, Some(MEMORY));
-        Ok(spread.into_plan(brief.orders.clone(), Delivery::Ahead, Routes::Caches))
+        Ok(Spread::new(brief, Some(MEMORY)).into_plan(brief, Delivery::Ahead))
     }
 }
 

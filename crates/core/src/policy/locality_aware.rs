@@ -2,7 +2,7 @@
 //! so that ranks train on what they hold, evened out by the greedy balance.
 
 use super::placement::Spread;
-use super::{Brief, Delivery, Plan, Policy, Routes, Unsupported};
+use super::{Brief, Delivery, Plan, Policy, Unsupported};
 use crate::assign;
 
 pub(super) struct LocalityAware;
@@ -14,7 +14,7 @@ impl Policy for LocalityAware {
 
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
         let spread = Spread::new(brief, None);
-        let orders = assign::local(&brief.orders, &brief.layout, &spread.holders);
-        Ok(spread.into_plan(orders, Delivery::Ahead, Routes::Caches))
+        let orders = assign::local(&brief.orders, &brief.layout, &spread.homes);
+        Ok(spread.into_plan_with(orders, Delivery::Ahead))
     }
 }

@@ -4,8 +4,11 @@
 
 mod deepio;
 mod distributed_cache;
+pub mod foresee;
 mod lbann;
+mod lobster;
 mod locality_aware;
+mod monarch;
 mod naive;
 mod nopfs;
 mod parallel_staging;
@@ -16,11 +19,14 @@ mod staging_buffer;
 use std::sync::Arc;
 
 use crate::catalog::Catalog;
+use crate::foresight::Foresight;
+use crate::homes::Homes;
 use crate::ids::SampleId;
-use crate::model::{Hosts, System};
+use crate::model::{Hosts, Origin, System};
 use crate::stream::{Layout, Orders};
 use crate::tally::Count;
 use crate::tier_map::TierMap;
+use crate::units::Bytes;
 
 /// What is known before the job.
 #[derive(Clone)]
@@ -35,6 +41,17 @@ pub struct Brief {
     pub system: Arc<System>,
     /// Which rank lives where.
     pub hosts: Hosts,
+    /// Who trains on which sample of a global batch.
+    pub assignment: Assignment,
+}
+
+/// Who trains on which sample of a global batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assignment {
+    /// As the order is dealt.
+    Order,
+    /// Who holds it, as far as batches stay even.
+    Local,
 }
 
 /// How the trainer's samples are brought in.
@@ -57,6 +74,8 @@ pub enum Routes {
     Source,
     /// The rank's own tiers; the source for what is not there.
     Own,
+    /// The cheapest of the tiers of the rank's host; the source for what is in none.
+    Host,
     /// The cheapest of own tiers and peers; the source for what is in none.
     Caches,
     /// The cheapest of all, the source included.
@@ -66,7 +85,12 @@ pub enum Routes {
 impl Routes {
     /// Whether other ranks' tiers serve.
     pub fn peers(self) -> bool {
-        matches!(self, Self::Caches | Self::Cheapest)
+        matches!(self, Self::Host | Self::Caches | Self::Cheapest)
+    }
+
+    /// Whether this origin may serve.
+    pub fn reaches(self, origin: Origin) -> bool {
+        self != Self::Host || !matches!(origin, Origin::Peer(_))
     }
 }
 
@@ -80,19 +104,33 @@ pub struct Filling {
 }
 
 /// What one rank is to keep.
-#[derive(Clone, Debug)]
-pub struct RankPlan {
-    /// The tier each sample belongs into on this rank.
-    pub keep: TierMap,
-    /// What the tier's own threads bring in while training runs, in order, by tier; none for a tier without.
-    pub prefetch: Vec<Vec<SampleId>>,
-}
-
-impl RankPlan {
-    /// A rank that keeps nothing.
-    pub fn nothing() -> Self {
-        Self { keep: TierMap::nothing(), prefetch: Vec::new() }
-    }
+#[derive(Clone)]
+pub enum Keeping {
+    /// Nothing.
+    Nothing,
+    /// What was chosen before the job, for good.
+    Fixed {
+        /// The tier each sample belongs into on this rank.
+        keep: TierMap,
+        /// What the tier's own threads bring in while training runs, in order, by tier; none for a tier without.
+        prefetch: Vec<Vec<SampleId>>,
+    },
+    /// Its share of the samples that have a home, and copies of others in what room is left.
+    Homes {
+        /// The homes of all ranks' samples.
+        homes: Arc<Homes>,
+        /// Room that no home takes, by tier.
+        spare: Vec<Bytes>,
+        /// Tells when samples are used again.
+        foresight: Foresight,
+    },
+    /// What its host uses again soonest.
+    Reuse {
+        /// Room, by tier.
+        room: Vec<Bytes>,
+        /// Tells when samples are used again.
+        foresight: Foresight,
+    },
 }
 
 /// What a policy decided for a job.
@@ -104,12 +142,24 @@ pub struct Plan {
     pub delivery: Delivery,
     /// From where.
     pub routes: Routes,
-    /// What is brought in before training; everything in [`RankPlan::keep`] is then held from the start.
+    /// What is brought in before training; everything in [`Keeping::Fixed`] is then held from the start.
     pub filling: Option<Filling>,
     /// For so many epochs all ranks read the source side by side, in lockstep.
     pub lockstep_epochs: u32,
     /// Rank by rank.
-    pub ranks: Vec<RankPlan>,
+    pub ranks: Vec<Keeping>,
+}
+
+impl Brief {
+    /// For policies under which no sample is on one rank only, so that batches cannot be dealt by holder.
+    fn refuse_local(&self) -> Result<(), Unsupported> {
+        match self.assignment {
+            Assignment::Order => Ok(()),
+            Assignment::Local => Err(Unsupported(
+                "assignment \"local\" needs one holder for each sample, which this policy has not".into(),
+            )),
+        }
+    }
 }
 
 impl Plan {
@@ -121,7 +171,7 @@ impl Plan {
             routes: Routes::Source,
             filling: None,
             lockstep_epochs: 0,
-            ranks: vec![RankPlan::nothing(); brief.hosts.ranks() as usize],
+            ranks: vec![Keeping::Nothing; brief.hosts.ranks() as usize],
         }
     }
 }
@@ -140,7 +190,7 @@ pub trait Policy: Sync {
 }
 
 /// All policies, in the order in which they are shown.
-pub static POLICIES: [&dyn Policy; 11] = [
+pub static POLICIES: [&dyn Policy; 14] = [
     &perfect::Perfect,
     &naive::Naive,
     &staging_buffer::StagingBuffer,
@@ -151,7 +201,10 @@ pub static POLICIES: [&dyn Policy; 11] = [
     &lbann::Preload,
     &distributed_cache::DistributedCache,
     &locality_aware::LocalityAware,
+    &monarch::Monarch,
     &nopfs::NoPfs,
+    &lobster::Lobster,
+    &foresee::Foresee,
 ];
 
 /// The policy that gives the lower bound.

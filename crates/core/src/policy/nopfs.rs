@@ -5,8 +5,8 @@
 //! A tier that ranks share is planned once for all of them, by their frequencies together, without what is already in
 //! a faster tier of one of them.
 
-use super::placement::Room;
-use super::{Brief, Delivery, Plan, Policy, RankPlan, Routes, Unsupported};
+use super::placement::{Room, most_used_first};
+use super::{Brief, Delivery, Keeping, Plan, Policy, Routes, Unsupported};
 use crate::ids::{Epoch, Rank, SampleId, Step, TierId};
 use crate::model::Scope;
 use crate::tier_map::TierMap;
@@ -19,6 +19,7 @@ impl Policy for NoPfs {
     }
 
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+        brief.refuse_local()?;
         let tiers = brief.system.tiers.len();
         let empty = RankPlan { keep: TierMap::new(brief.catalog.len(), tiers), prefetch: vec![Vec::new(); tiers] };
         let mut ranks = vec![empty; brief.hosts.ranks() as usize];
@@ -39,9 +40,16 @@ impl Policy for NoPfs {
             routes: Routes::Cheapest,
             filling: None,
             lockstep_epochs: 0,
-            ranks,
+            ranks: ranks.into_iter().map(|RankPlan { keep, prefetch }| Keeping::Fixed { keep, prefetch }).collect(),
         })
     }
+}
+
+/// What one rank keeps.
+#[derive(Clone)]
+struct RankPlan {
+    keep: TierMap,
+    prefetch: Vec<Vec<SampleId>>,
 }
 
 /// How often some ranks together use each sample.
@@ -78,22 +86,9 @@ impl Uses {
     }
 
     /// The samples by frequency, most frequent first; equally frequent ones in order of first use.
-    fn by_frequency(&self) -> Vec<(SampleId, Rank)> {
-        let highest = self.frequency.iter().max().copied().unwrap_or(0) as usize;
-        let mut starts = vec![0usize; highest + 2];
-        for (sample, _) in &self.first {
-            starts[highest - self.frequency[sample.index()] as usize + 1] += 1;
-        }
-        for bucket in 1..starts.len() {
-            starts[bucket] += starts[bucket - 1];
-        }
-        let mut sorted = self.first.clone();
-        for &entry in &self.first {
-            let start = &mut starts[highest - self.frequency[entry.0.index()] as usize];
-            sorted[*start] = entry;
-            *start += 1;
-        }
-        sorted
+    fn by_frequency(&self) -> impl Iterator<Item = (SampleId, Rank)> + '_ {
+        let order = most_used_first(self.first.len(), |index| self.frequency[self.first[index].0.index()]);
+        order.into_iter().map(|index| self.first[index as usize])
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::placement::{Room, substitute};
-use super::{Brief, Delivery, Filling, Plan, Policy, RankPlan, Routes, Unsupported};
+use super::{Brief, Delivery, Filling, Keeping, Plan, Policy, Routes, Unsupported};
 use crate::ids::{Rank, SampleId};
 use crate::tally::Count;
 use crate::tier_map::TierMap;
@@ -19,6 +19,7 @@ impl Policy for ParallelStaging {
     }
 
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+        brief.refuse_local()?;
         let staged: Vec<Staged> = brief.hosts.all().map(|rank| Staged::new(brief, rank)).collect();
         if let Some(rank) = staged.iter().position(|staged| staged.samples.is_empty()) {
             return Err(Unsupported(format!("the tiers of rank {rank} hold no sample to train on")));
@@ -33,7 +34,7 @@ impl Policy for ParallelStaging {
             let held = Arc::clone(&maps);
             substitute(brief, own, move |rank, sample| held[rank.index()].get(sample).is_none())
         };
-        let ranks = maps.iter().map(|keep| RankPlan { keep: keep.clone(), prefetch: Vec::new() }).collect();
+        let ranks = maps.iter().map(|keep| Keeping::Fixed { keep: keep.clone(), prefetch: Vec::new() }).collect();
         let filling = Some(Filling { loads, same });
         Ok(Plan { orders, delivery: Delivery::Ahead, routes: Routes::Own, filling, lockstep_epochs: 0, ranks })
     }

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::{Brief, Delivery, Filling, Plan, RankPlan, Routes};
+use super::{Assignment, Brief, Delivery, Filling, Keeping, Plan, Routes};
+use crate::assign;
+use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, Position, Rank, SampleId, Step, TierId};
 use crate::model::{Hosts, Scope};
 use crate::stream::{EpochOrder, Feistel, Orders};
@@ -51,51 +53,39 @@ impl Room {
         fits
     }
 
+    /// Whether not a byte is free in a rank's tiers.
+    pub(super) fn is_full(&self, rank: Rank) -> bool {
+        self.free_of(rank).iter().all(|free| *free == Bytes(0))
+    }
+
+    /// What is free in each tier of a rank.
+    pub(super) fn free_of(&self, rank: Rank) -> Vec<Bytes> {
+        self.tiers.iter().map(|(scope, free)| free[self.hosts.domain(*scope, rank)]).collect()
+    }
+
+    /// What is free in each tier of a rank, where the tier is its own.
+    pub(super) fn own_free(&self, rank: Rank) -> Vec<Bytes> {
+        let free =
+            |(scope, free): &(Scope, Vec<Bytes>)| if *scope == Scope::Rank { free[rank.index()] } else { Bytes(0) };
+        self.tiers.iter().map(free).collect()
+    }
+
+    /// What is free in a rank's tier.
+    pub(super) fn free(&self, rank: Rank, tier: TierId) -> Bytes {
+        let (scope, free) = &self.tiers[tier.index()];
+        free[self.hosts.domain(*scope, rank)]
+    }
+
     /// Takes space in the fastest tier of a rank that has enough.
     pub fn first_fit(&mut self, rank: Rank, bytes: Bytes) -> Option<TierId> {
         (1..self.tiers.len()).map(|tier| TierId(tier as u8)).find(|&tier| self.take(rank, tier, bytes))
     }
 }
 
-/// Who holds each sample, where at most one rank does.
-#[derive(Debug)]
-pub struct Holders(Vec<u32>);
-
-/// A rank that cannot be: nobody.
-const NOBODY: u32 = u32::MAX;
-
-impl Holders {
-    /// Nobody holds anything.
-    pub fn nobody(samples: u32) -> Self {
-        Self(vec![NOBODY; samples as usize])
-    }
-
-    /// The holder of a sample.
-    #[inline]
-    pub fn get(&self, sample: SampleId) -> Option<Rank> {
-        let rank = self.0[sample.index()];
-        (rank != NOBODY).then_some(Rank(rank))
-    }
-
-    /// Makes `rank` the holder of a sample.
-    pub fn set(&mut self, sample: SampleId, rank: Rank) {
-        self.0[sample.index()] = rank.0;
-    }
-
-    /// The samples of each rank, in order.
-    pub fn by_rank(&self, ranks: u32) -> Vec<Vec<SampleId>> {
-        let mut samples = vec![Vec::new(); ranks as usize];
-        for (sample, &rank) in self.0.iter().enumerate().filter(|&(_, &rank)| rank != NOBODY) {
-            samples[rank as usize].push(SampleId(sample as u32));
-        }
-        samples
-    }
-}
-
 /// The dataset dealt evenly over all ranks, each sample to one: sample k to rank k mod N, into the fastest tier with
 /// room, else to the next rank that has room. What fits nowhere has no holder.
 pub(super) struct Spread {
-    pub(super) holders: Arc<Holders>,
+    pub(super) homes: Arc<Homes>,
     keep: Vec<TierMap>,
     loads: Vec<Vec<Count>>,
 }
@@ -106,7 +96,7 @@ impl Spread {
         let (samples, ranks) = (brief.catalog.len(), brief.hosts.ranks());
         let tiers = brief.system.tiers.len();
         let mut room = Room::new(brief, only);
-        let mut holders = Holders::nobody(samples);
+        let mut homes = Homes::none(samples);
         let mut keep = vec![TierMap::new(samples, tiers); ranks as usize];
         let mut loads = vec![vec![Count::default(); tiers]; ranks as usize];
         // Room only shrinks: once a size has fitted nowhere, nothing of that size or above will.
@@ -124,26 +114,59 @@ impl Spread {
                 hopeless = bytes;
                 continue;
             };
-            holders.set(sample, rank);
+            homes.set(sample, Some(Home { rank, tier }));
             keep[rank.index()].set(sample, Some(tier));
             let load = &mut loads[rank.index()][tier.index()];
             load.reads += 1;
             load.bytes += bytes;
         }
-        Self { holders: Arc::new(holders), keep, loads }
+        Self { homes: Arc::new(homes), keep, loads }
     }
 
-    /// A plan that brings the spread in before training.
-    pub(super) fn into_plan(self, orders: Orders, delivery: Delivery, routes: Routes) -> Plan {
+    /// A plan that brings the spread in before training, and deals batches by holder where the job asks for it.
+    pub(super) fn into_plan(self, brief: &Brief, delivery: Delivery) -> Plan {
+        let orders = dealt_by(brief, &self.homes);
+        self.into_plan_with(orders, delivery)
+    }
+
+    /// A plan that brings the spread in before training, with orders of the policy's own.
+    pub(super) fn into_plan_with(self, orders: Orders, delivery: Delivery) -> Plan {
         Plan {
             orders,
             delivery,
-            routes,
+            routes: Routes::Caches,
             filling: Some(Filling { loads: self.loads, same: false }),
             lockstep_epochs: 0,
-            ranks: self.keep.into_iter().map(|keep| RankPlan { keep, prefetch: Vec::new() }).collect(),
+            ranks: self.keep.into_iter().map(|keep| Keeping::Fixed { keep, prefetch: Vec::new() }).collect(),
         }
     }
+}
+
+/// The orders of the job, re-dealt by homes where it asks for local batches.
+pub(super) fn dealt_by(brief: &Brief, homes: &Arc<Homes>) -> Orders {
+    match brief.assignment {
+        Assignment::Order => brief.orders.clone(),
+        Assignment::Local => assign::local(&brief.orders, &brief.layout, homes),
+    }
+}
+
+/// The numbers below `count` by how much each is used, most first; equal ones keep their order.
+pub(super) fn most_used_first(count: usize, uses: impl Fn(usize) -> u32) -> Vec<u32> {
+    let highest = (0..count).map(&uses).max().unwrap_or(0) as usize;
+    let mut starts = vec![0usize; highest + 2];
+    for index in 0..count {
+        starts[highest - uses(index) as usize + 1] += 1;
+    }
+    for bucket in 1..starts.len() {
+        starts[bucket] += starts[bucket - 1];
+    }
+    let mut sorted = vec![0; count];
+    for index in 0..count {
+        let start = &mut starts[highest - uses(index) as usize];
+        sorted[*start] = index as u32;
+        *start += 1;
+    }
+    sorted
 }
 
 /// The orders with every access that `replace` names replaced by a sample of the rank's `own`, which it goes through

@@ -92,6 +92,10 @@ pub struct JobSpec {
     pub seed: u64,
     /// How each epoch's order is drawn.
     pub shuffle: ShuffleKind,
+    /// Who trains on which sample of a global batch.
+    pub assignment: AssignmentKind,
+    /// How large a sample is once decoded, for each MB that is read: what it takes of the staging buffer.
+    pub decoded_mb_per_mb: f64,
     /// What one rank trains a second.
     pub compute_mb_per_s: f64,
     /// What one rank decodes a second.
@@ -105,6 +109,15 @@ pub enum ShuffleKind {
     Feistel,
     /// The order that `PyTorch` draws from the same seed.
     Torch,
+}
+
+/// Who trains on which sample of a global batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AssignmentKind {
+    /// As the order is dealt.
+    Order,
+    /// Who holds it, as far as batches stay even.
+    Local,
 }
 
 /// How fast one rank decodes.
@@ -153,6 +166,8 @@ pub struct SystemSpec {
     pub source_link_mb_per_s: f64,
     /// What the source gives to all readers together, by their number.
     pub source_read_mb_per_s: Points,
+    /// How long a read of the source takes before its first byte.
+    pub source_latency_ms: f64,
     /// What counts as one reader of the source.
     pub contention: ContentionKind,
     /// What a curve is beyond its points.

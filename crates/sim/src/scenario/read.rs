@@ -8,8 +8,8 @@ use super::error::{ScenarioError, unreadable};
 use super::schema::{DATASET, JOB, SIZE, SYSTEM, TIER, TOP};
 use super::section::{BY_READERS, BY_THREADS, Blame, Limits, RATE, Section, shown};
 use super::{
-    ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScopeKind, ShuffleKind, SizeSpec,
-    SystemSpec, TierSpec, open, sizes,
+    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScopeKind,
+    ShuffleKind, SizeSpec, SystemSpec, TierSpec, open, sizes,
 };
 
 const RANKS_MAX: u64 = 1 << 16;
@@ -27,6 +27,10 @@ const TOTAL_MB_MAX: f64 = 1.8e13;
 /// One byte: smaller sizes round to nothing.
 const SIZE_MB: Limits = Limits { min: 1e-6, max: TOTAL_MB_MAX, said: "more than 0" };
 const SPREAD_MB: Limits = Limits { min: 0.0, max: TOTAL_MB_MAX, said: "0 or more" };
+/// Decoding a sample to nothing, or to a million times its size, is a slip.
+const EXPANSION: Limits = Limits { min: 1e-3, max: 1e6, said: "more than 0" };
+/// Up to a minute.
+const LATENCY_MS: Limits = Limits { min: 0.0, max: 60_000.0, said: "0 or more" };
 const STAGING_MB: Limits = Limits { said: "more than 0 for the staging buffer", ..SIZE_MB };
 const CAPACITY_MB: Limits = SPREAD_MB;
 
@@ -57,6 +61,13 @@ fn job(section: &Section<'_>) -> Result<JobSpec, ScenarioError> {
         drop_last: section.flag("drop_last")?,
         seed: if section.has("seed") { section.whole("seed", 0..=SEED_MAX)? } else { 0 },
         shuffle: section.choice("shuffle", &[("feistel", ShuffleKind::Feistel), ("torch", ShuffleKind::Torch)])?,
+        assignment: section
+            .choice("assignment", &[("order", AssignmentKind::Order), ("local", AssignmentKind::Local)])?,
+        decoded_mb_per_mb: if section.has("decoded_mb_per_mb") {
+            section.number("decoded_mb_per_mb", &EXPANSION)?
+        } else {
+            1.0
+        },
         compute_mb_per_s: section.number("compute_mb_per_s", &RATE)?,
         preprocess_mb_per_s: match section.need("preprocess_mb_per_s")? {
             Value::Table(_) => Preprocess::Curve(section.curve("preprocess_mb_per_s", &BY_THREADS)?),
@@ -113,6 +124,11 @@ fn system(blame: Blame<'_>, section: &Section<'_>) -> Result<SystemSpec, Scenari
         network_mb_per_s: section.number("network_mb_per_s", &RATE)?,
         source_link_mb_per_s: section.number("source_link_mb_per_s", &RATE)?,
         source_read_mb_per_s: section.curve("source_read_mb_per_s", &BY_READERS)?,
+        source_latency_ms: if section.has("source_latency_ms") {
+            section.number("source_latency_ms", &LATENCY_MS)?
+        } else {
+            0.0
+        },
         contention: section.choice("contention", &contention)?,
         extrapolate: section.choice("extrapolate", &extrapolate)?,
         cores_per_host: if section.has("cores_per_host") {

@@ -54,8 +54,10 @@ pub(super) const JOB: Keys = Keys {
         key("drop_last", "true", "whether an incomplete last batch is dropped"),
         key("seed", "1", "the seed"),
         key("shuffle", r#""feistel""#, "the shuffle"),
+        key("assignment", r#""order""#, "the assignment"),
         key("compute_mb_per_s", "100", "what one rank trains in MB/s"),
         key("preprocess_mb_per_s", "200", "what one thread decodes in MB/s"),
+        key("decoded_mb_per_mb", "6.0", "the size of decoded samples for each MB read"),
     ],
 };
 
@@ -83,6 +85,7 @@ pub(super) const SYSTEM: Keys = Keys {
         key("network_mb_per_s", "10000", "the rate between two ranks in MB/s"),
         key("source_link_mb_per_s", "2000", "the rate between one rank and the source in MB/s"),
         key("source_read_mb_per_s", "{ 1 = 66, 4 = 146 }", "what the source gives all readers together in MB/s"),
+        key("source_latency_ms", "1.5", "how long a read of the source takes before its first byte, in ms"),
         key("contention", r#""reads""#, "the contention"),
         key("extrapolate", r#""regression""#, "the extrapolation"),
         key("cores_per_host", "16", "the number of cores of one host"),

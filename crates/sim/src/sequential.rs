@@ -10,19 +10,18 @@
 //!   wants kept and that the staging threads have read counts as kept from then on.
 //! - `consume(f) = max(avail(f), consume(f-1) + size(f-1)/c)`; the next step starts when the slowest rank is done.
 
-mod copies;
-
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foresee_core::engine::{Consumed, Engine, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
-use foresee_core::model::{Contention, Hosts, Model, Origin, SourceLoad};
-use foresee_core::policy::{Filling, Plan, Policy};
-use foresee_core::tally::{Count, Event, Tally};
+use foresee_core::model::{Hosts, Model, Origin, SourceLoad};
+use foresee_core::policy::{Plan, Policy};
+use foresee_core::tally::{Event, Tally};
 use foresee_core::units::{Bytes, Pace, Seconds};
 
-use self::copies::Copies;
+use crate::copies::Copies;
+use crate::fill;
 use crate::job::Job;
 use crate::outcome::{Outcome, Times};
 
@@ -65,56 +64,39 @@ struct Shared {
     model: Arc<Model>,
     hosts: Hosts,
     copies: Copies,
-    /// When the last source read ends: by rank, or by rank and lane where reads are counted.
+    /// When the last source read of each rank ends.
     busy_until: Vec<Seconds>,
-    /// Threads of each lane.
-    lane_threads: Vec<u32>,
     lockstep_epochs: u32,
+    /// What ranks were handed, or filled before training.
+    handed: Tally,
 }
 
 impl Shared {
-    fn busy_index(&self, rank: Rank, lane: usize) -> usize {
-        match self.model.contention() {
-            Contention::Ranks => rank.index(),
-            Contention::Reads => rank.index() * self.lane_threads.len() + lane,
-        }
-    }
-
     /// Everyone who reads from the source at `at`, with a read of `rank` that starts then.
     #[inline]
-    fn load(&self, rank: Rank, lane: usize, threads: u32, at: Seconds) -> SourceLoad {
-        let mine = self.busy_index(rank, lane);
-        match self.model.contention() {
-            Contention::Ranks => {
-                let busy = self.busy_until.iter().map(|&until| u32::from(until > at)).sum::<u32>();
-                let counted = u32::from(self.busy_until[mine] > at);
-                SourceLoad { readers: 1 + busy - counted, own: 1 }
-            }
-            Contention::Reads => {
-                let lanes = self.lane_threads.len();
-                let mut load = SourceLoad { readers: threads, own: threads };
-                for (index, _) in self.busy_until.iter().enumerate().filter(|&(i, &until)| i != mine && until > at) {
-                    load.readers += self.lane_threads[index % lanes];
-                    if index / lanes == rank.index() {
-                        load.own += self.lane_threads[index % lanes];
-                    }
-                }
-                load
-            }
-        }
+    fn load(&self, rank: Rank, at: Seconds) -> SourceLoad {
+        let busy = self.busy_until.iter().map(|&until| u32::from(until > at)).sum::<u32>();
+        let counted = u32::from(self.busy_until[rank.index()] > at);
+        SourceLoad { readers: 1 + busy - counted, own: 1 }
     }
 
-    /// All ranks with these threads each at once.
-    fn full_load(&self, threads: u32) -> SourceLoad {
-        match self.model.contention() {
-            Contention::Ranks => SourceLoad { readers: self.hosts.ranks(), own: 1 },
-            Contention::Reads => SourceLoad { readers: self.hosts.ranks() * threads, own: threads },
-        }
+    /// All ranks at once.
+    fn full_load(&self) -> SourceLoad {
+        SourceLoad { readers: self.hosts.ranks(), own: 1 }
     }
 
-    fn mark_busy(&mut self, rank: Rank, lane: usize, until: Seconds) {
-        let index = self.busy_index(rank, lane);
-        self.busy_until[index] = self.busy_until[index].max(until);
+    /// Gives a sample that is read at `fetched` to its home.
+    fn hand_over(&mut self, read: &Read, from: Rank, fetched: Seconds) {
+        let Some(home) = read.hand_over else { return };
+        let took = self.model.hand_over(home.tier, read.bytes);
+        self.copies.record(read.sample, home.tier, home.rank, fetched + took);
+        let origin = self.hosts.as_seen_from(home.rank, from, home.tier);
+        self.handed.record(Event::Read { origin, bytes: read.bytes, took });
+    }
+
+    fn mark_busy(&mut self, rank: Rank, until: Seconds) {
+        let busy = &mut self.busy_until[rank.index()];
+        *busy = busy.max(until);
     }
 }
 
@@ -122,8 +104,6 @@ impl Shared {
 struct Sight<'a> {
     shared: &'a Shared,
     rank: Rank,
-    lane: usize,
-    threads: u32,
     at: Seconds,
 }
 
@@ -131,9 +111,9 @@ impl Outlook for Sight<'_> {
     #[inline]
     fn source(&mut self, epoch: Epoch) -> Pace {
         let load = if epoch.0 < self.shared.lockstep_epochs {
-            self.shared.full_load(self.threads)
+            self.shared.full_load()
         } else {
-            self.shared.load(self.rank, self.lane, self.threads, self.at)
+            self.shared.load(self.rank, self.at)
         };
         self.shared.model.source(load)
     }
@@ -142,19 +122,23 @@ impl Outlook for Sight<'_> {
     fn elsewhere(&mut self, sample: SampleId) -> Option<Origin> {
         self.shared.copies.cheapest(sample, self.rank, self.at, &self.shared.model)
     }
+
+    fn is_last_copy(&mut self, sample: SampleId) -> bool {
+        self.shared.copies.count(sample) <= 1
+    }
 }
 
 impl RankState {
-    fn sight<'a>(&self, shared: &'a Shared, lane: usize, at: Seconds) -> Sight<'a> {
-        Sight { shared, rank: self.rank, lane, threads: shared.lane_threads[lane], at }
+    fn sight<'a>(&self, shared: &'a Shared, at: Seconds) -> Sight<'a> {
+        Sight { shared, rank: self.rank, at }
     }
 
     /// Counts a read and keeps the source busy until its bytes are `fetched`.
-    fn account(&mut self, shared: &mut Shared, lane: usize, read: &Read, fetched: Seconds) {
-        let took = read.pace * read.bytes;
+    fn account(&mut self, shared: &mut Shared, read: &Read, fetched: Seconds) {
+        let took = shared.model.fetch(read.origin, read.pace, read.bytes);
         self.tally.record(Event::Read { origin: read.origin, bytes: read.bytes, took });
         if read.origin == Origin::Source {
-            shared.mark_busy(self.rank, lane, fetched);
+            shared.mark_busy(self.rank, fetched);
         }
     }
 
@@ -164,22 +148,43 @@ impl RankState {
             while !self.lanes[index].done && self.lanes[index].clock <= until {
                 self.settle(index);
                 let (tier, at) = (self.lanes[index].tier, self.lanes[index].clock);
-                let mut sight = self.sight(shared, tier.index(), at);
-                let Next::Read(read) = self.engine.poll(Lane::Tier(tier), &mut sight) else {
-                    self.lanes[index].done = true;
-                    break;
+                let mut sight = self.sight(shared, at);
+                let read = match self.engine.poll(Lane::Tier(tier), &mut sight) {
+                    Next::Read(read) => read,
+                    Next::Full | Next::Wait(_) => {
+                        self.lanes[index].clock = until;
+                        break;
+                    }
+                    Next::Done => {
+                        self.lanes[index].done = true;
+                        break;
+                    }
                 };
+                self.forget_evicted(shared);
                 let threads = shared.model.threads(tier);
-                let fetched = at + read.pace * read.bytes / threads;
+                let fetched = at + shared.model.fetch(read.origin, read.pace, read.bytes) / threads;
                 let written = fetched + shared.model.tier_write(tier) * read.bytes / threads;
-                self.account(shared, tier.index(), &read, fetched);
-                if let Some(tier) = read.keep {
+                self.account(shared, &read, fetched);
+                shared.hand_over(&read, self.rank, fetched);
+                if let Some(tier) = read.keep.filter(|_| read.shared) {
                     shared.copies.record(read.sample, tier, self.rank, written);
                 }
                 self.lanes[index].clock = written;
                 self.lanes[index].pending = Some(read);
             }
         }
+    }
+
+    fn forget_evicted(&mut self, shared: &mut Shared) {
+        for (sample, tier) in self.engine.evicted() {
+            shared.copies.remove(sample, tier, self.rank);
+        }
+    }
+
+    /// When a sample that is on its way arrives, as far as that is known.
+    fn arrival(&self, shared: &Shared, sample: SampleId) -> Seconds {
+        let own = self.lanes.iter().find(|lane| lane.pending.is_some_and(|read| read.sample == sample));
+        own.map_or_else(|| shared.copies.since(sample), |lane| lane.clock)
     }
 
     fn settle(&mut self, lane: usize) {
@@ -198,13 +203,14 @@ impl RankState {
                     self.settle(lane);
                 }
             }
-            let mut sight = self.sight(shared, staging.index(), at);
+            let mut sight = self.sight(shared, at);
             match self.engine.poll(Lane::Staging, &mut sight) {
                 Next::Read(read) => {
                     let threads = shared.model.threads(staging);
-                    let fetched = at + read.pace * read.bytes / threads;
+                    let fetched = at + shared.model.fetch(read.origin, read.pace, read.bytes) / threads;
                     let staged = fetched + shared.model.stage_write() * read.bytes / threads;
-                    self.account(shared, staging.index(), &read, fetched);
+                    self.account(shared, &read, fetched);
+                    shared.hand_over(&read, self.rank, fetched);
                     self.keep(shared, &read, staged);
                     self.staging_clock = staged;
                     self.available.push_back(staged);
@@ -214,12 +220,20 @@ impl RankState {
                     self.engine.release(bytes);
                     self.space_since = self.space_since.max(since);
                 }
+                Next::Wait(sample) => {
+                    let arrival = self.arrival(shared, sample);
+                    if arrival == Seconds::NEVER {
+                        return;
+                    }
+                    self.space_since = self.space_since.max(arrival);
+                }
                 Next::Done => return,
             }
         }
     }
 
     fn keep(&mut self, shared: &mut Shared, read: &Read, since: Seconds) {
+        self.forget_evicted(shared);
         if let Some(tier) = self.engine.complete(read) {
             shared.copies.record(read.sample, tier, self.rank, since);
         }
@@ -227,18 +241,18 @@ impl RankState {
 
     /// Gives the trainer its next sample; returns when it came, if it had to come.
     fn consume(&mut self, shared: &mut Shared) -> Option<Seconds> {
-        let mut sight = self.sight(shared, 0, self.ready);
-        sight.threads = 1;
-        let (had, bytes) = match self.engine.consume(&mut sight)? {
+        let mut sight = self.sight(shared, self.ready);
+        let consumed = self.engine.consume(&mut sight).expect("what a step consumes has been staged, or is read now");
+        let (had, bytes) = match consumed {
             Consumed::Instant(bytes) => {
                 self.begin(shared, self.ready, bytes);
                 return None;
             }
             Consumed::Staged(bytes) => (self.available.pop_front()?, bytes),
             Consumed::OnDemand(read) => {
-                let fetched = self.ready + read.pace * read.bytes;
+                let fetched = self.ready + shared.model.fetch(read.origin, read.pace, read.bytes);
                 let written = fetched + shared.model.stage_write() * read.bytes;
-                self.account(shared, 0, &read, fetched);
+                self.account(shared, &read, fetched);
                 self.keep(shared, &read, written);
                 self.begin(shared, written, read.bytes);
                 return Some(written);
@@ -268,33 +282,23 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(job: &'a Job, mut plan: Plan) -> Self {
         let brief = &job.brief;
-        let copies = if plan.routes.peers() {
-            Copies::new(&brief.system, brief.hosts, brief.catalog.len())
-        } else {
-            Copies::none(brief.hosts)
-        };
-        let lane_threads: Vec<u32> = brief.system.tiers.iter().map(|tier| tier.threads).collect();
-        let busy = match job.model.contention() {
-            Contention::Ranks => brief.hosts.ranks() as usize,
-            Contention::Reads => brief.hosts.ranks() as usize * lane_threads.len(),
-        };
+        let copies = Copies::for_plan(brief, &plan);
         let mut shared = Shared {
             model: Arc::clone(&job.model),
             hosts: brief.hosts,
             copies,
-            busy_until: vec![Seconds::ZERO; busy],
-            lane_threads,
+            busy_until: vec![Seconds::ZERO; brief.hosts.ranks() as usize],
             lockstep_epochs: plan.lockstep_epochs,
+            handed: Tally::new(brief.system.tiers.len()),
         };
         let mut ranks: Vec<RankState> = brief.hosts.all().map(|rank| rank_state(job, &mut plan, rank)).collect();
-        let startup = plan.filling.as_ref().map_or(Seconds::ZERO, |filling| {
+        let mut startup = Seconds::ZERO;
+        if let Some(filling) = &plan.filling {
+            (startup, shared.handed) = fill::fill(job, filling);
             for state in &ranks {
-                for (sample, tier) in state.engine.holdings().iter() {
-                    shared.copies.record(sample, tier, state.rank, Seconds::ZERO);
-                }
+                shared.copies.record_all(state.engine.holdings(), state.rank);
             }
-            fill(&shared, filling, &mut ranks)
-        });
+        }
         for state in &mut ranks {
             state.staging_clock = startup;
         }
@@ -326,6 +330,7 @@ impl<'a> Run<'a> {
             }
         }
         let mut tally = Tally::new(self.job.brief.system.tiers.len());
+        tally.merge(&self.shared.handed);
         self.ranks.iter().for_each(|state| tally.merge(&state.tally));
         let times = Times { total_s: now.0, startup_s: self.startup.0, first_batch_s: first_batch.0 };
         Outcome::ran(policy, self.job.brief.hosts.ranks(), times, &tally)
@@ -347,38 +352,4 @@ fn rank_state(job: &Job, plan: &mut Plan, rank: Rank) -> RankState {
         ready: Seconds::ZERO,
         tally: Tally::new(tiers),
     }
-}
-
-/// Fills the tiers before training, tiers side by side; returns when the slowest rank is done. Ranks that bring in
-/// the same samples pass them on: the source is read once, in equal parts.
-fn fill(shared: &Shared, filling: &Filling, ranks: &mut [RankState]) -> Seconds {
-    let world = ranks.len() as u64;
-    let mut slowest = Seconds::ZERO;
-    for (state, loads) in ranks.iter_mut().zip(&filling.loads) {
-        let filled = loads.iter().zip(&shared.lane_threads).filter(|(load, _)| load.reads > 0);
-        let threads = filled.map(|(_, &threads)| threads).sum();
-        let load = match shared.model.contention() {
-            Contention::Ranks if filling.same => SourceLoad { readers: 1, own: 1 },
-            Contention::Reads if filling.same => SourceLoad { readers: threads, own: threads },
-            _ => shared.full_load(threads),
-        };
-        for (tier, count) in loads.iter().enumerate().filter(|(_, count)| count.reads > 0) {
-            let tier = TierId(tier as u8);
-            slowest = slowest.max(shared.model.fill(tier, count.bytes, load));
-            let passed_on = |whole: u64| {
-                let rank = u64::from(state.rank.0);
-                whole * (rank + 1) / world - whole * rank / world
-            };
-            let (reads, bytes) = if filling.same {
-                (passed_on(count.reads), Bytes(passed_on(count.bytes.0)))
-            } else {
-                (count.reads, count.bytes)
-            };
-            let took = shared.model.source(load) * bytes;
-            state.tally.record_reads(Origin::Source, Count { reads, bytes, took });
-            let (reads, bytes) = (count.reads - reads, count.bytes - bytes);
-            state.tally.record_reads(Origin::Peer(tier), Count { reads, bytes, took: Seconds::ZERO });
-        }
-    }
-    slowest
 }

@@ -4,6 +4,8 @@
 
 use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::model::{Hosts, Model, Origin, Scope, System};
+use foresee_core::policy::{Brief, Keeping, Plan};
+use foresee_core::tier_map::TierMap;
 use foresee_core::units::Seconds;
 
 struct TierHosts {
@@ -13,36 +15,54 @@ struct TierHosts {
 }
 
 /// The copies of all ranks.
-pub(super) struct Copies {
+pub(crate) struct Copies {
     hosts: Hosts,
     tiers: Vec<TierHosts>,
     /// Seconds, by sample, and within a sample by tier, so that a look costs one access to memory. Rounded up to what
     /// 32 bits can tell: half a millisecond after two hours.
     earliest: Vec<f32>,
+    /// How many there are, in the same order; none where copies never go.
+    counts: Vec<u16>,
 }
 
 impl Copies {
-    /// No copies yet.
-    pub(super) fn new(system: &System, hosts: Hosts, samples: u32) -> Self {
+    /// What a plan needs: nothing where nobody looks at others.
+    pub(crate) fn for_plan(brief: &Brief, plan: &Plan) -> Self {
+        if !plan.routes.peers() {
+            return Self { hosts: brief.hosts, tiers: Vec::new(), earliest: Vec::new(), counts: Vec::new() };
+        }
+        let evicts = plan.ranks.iter().any(|keeping| matches!(keeping, Keeping::Reuse { .. }));
+        Self::new(&brief.system, brief.hosts, brief.catalog.len(), evicts)
+    }
+
+    /// No copies yet; `evicts`: they may go again.
+    fn new(system: &System, hosts: Hosts, samples: u32, evicts: bool) -> Self {
         let samples = samples as usize;
         let maps = if hosts.ranks_per_host() > 1 { hosts.domains(Scope::Host) as usize } else { 0 };
         let tier = |scope| TierHosts { scope, hosts: vec![vec![0; samples.div_ceil(64)]; maps] };
         let tiers: Vec<TierHosts> = system.cache_tiers().map(|(_, spec)| tier(spec.scope)).collect();
         let earliest = vec![f32::INFINITY; samples * tiers.len()];
-        Self { hosts, tiers, earliest }
+        let counts = if evicts { vec![0; earliest.len()] } else { Vec::new() };
+        Self { hosts, tiers, earliest, counts }
     }
 
-    /// For runs in which nobody looks at others.
-    pub(super) fn none(hosts: Hosts) -> Self {
-        Self { hosts, tiers: Vec::new(), earliest: Vec::new() }
+    /// What a rank holds from the start.
+    pub(crate) fn record_all(&mut self, holdings: &TierMap, rank: Rank) {
+        for (sample, tier) in holdings.iter() {
+            self.record(sample, tier, rank, Seconds::ZERO);
+        }
     }
 
     /// From `since` on, `rank` holds the sample in `tier`.
     #[inline]
-    pub(super) fn record(&mut self, sample: SampleId, tier: TierId, rank: Rank, since: Seconds) {
+    pub(crate) fn record(&mut self, sample: SampleId, tier: TierId, rank: Rank, since: Seconds) {
         let count = self.tiers.len();
         let Some(there) = self.tiers.get_mut(tier.index() - 1) else { return };
-        let earliest = &mut self.earliest[sample.index() * count + tier.index() - 1];
+        let place = sample.index() * count + tier.index() - 1;
+        if let Some(copies) = self.counts.get_mut(place) {
+            *copies += 1;
+        }
+        let earliest = &mut self.earliest[place];
         if since.0 < f64::from(*earliest) {
             *earliest = rounded_up(since);
         }
@@ -51,9 +71,36 @@ impl Copies {
         }
     }
 
+    /// `rank` does not hold the sample any more.
+    pub(crate) fn remove(&mut self, sample: SampleId, tier: TierId, rank: Rank) {
+        let place = sample.index() * self.tiers.len() + tier.index() - 1;
+        let Some(copies) = self.counts.get_mut(place).filter(|copies| **copies > 0) else { return };
+        *copies -= 1;
+        if *copies == 0 {
+            self.earliest[place] = f32::INFINITY;
+        }
+        if let Some(bits) = self.tiers[tier.index() - 1].hosts.get_mut(self.hosts.host(rank).index()) {
+            bits[sample.index() / 64] &= !(1 << (sample.index() % 64));
+        }
+    }
+
+    /// How many copies there are, where they are counted.
+    pub(crate) fn count(&self, sample: SampleId) -> u32 {
+        let first = sample.index() * self.tiers.len();
+        let counts = self.counts.get(first..first + self.tiers.len()).unwrap_or(&[]);
+        counts.iter().copied().map(u32::from).sum()
+    }
+
+    /// Since when there is a copy, or from when on there will be.
+    pub(crate) fn since(&self, sample: SampleId) -> Seconds {
+        let first = sample.index() * self.tiers.len();
+        let earliest = &self.earliest[first..first + self.tiers.len()];
+        Seconds(f64::from(earliest.iter().copied().fold(f32::INFINITY, f32::min)))
+    }
+
     /// The cheapest copy that `rank` can reach at a time, its own tiers aside.
     #[inline]
-    pub(super) fn cheapest(&self, sample: SampleId, rank: Rank, at: Seconds, model: &Model) -> Option<Origin> {
+    pub(crate) fn cheapest(&self, sample: SampleId, rank: Rank, at: Seconds, model: &Model) -> Option<Origin> {
         let first = sample.index() * self.tiers.len();
         let copies = &self.earliest[first..first + self.tiers.len()];
         let mut best: Option<Origin> = None;

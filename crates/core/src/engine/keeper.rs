@@ -1,0 +1,362 @@
+//! What a rank keeps, by the plan's [`Keeping`]:
+//!
+//! - `Fixed`: a tier for each sample and a list for each tier's threads, made before the job.
+//! - `Homes`: every covered sample has one home. Its first user in the job reads it from the source, once, by the
+//!   staging threads or, further ahead, by the tiers' threads, and hands it to the home. Everyone else waits for
+//!   it to arrive. Space that no home takes holds copies of what this rank will use again soonest.
+//! - `Reuse`: what this host will use again soonest, brought in ahead of its use (Lobster).
+
+use std::sync::Arc;
+
+use super::ahead::{Ahead, Upcoming};
+use super::pool::{Pool, Space};
+use super::{Next, Outlook, Read};
+use crate::foresight::{By, Foresight, When};
+use crate::homes::{Home, Homes};
+use crate::ids::{Epoch, Rank, SampleId, TierId};
+use crate::model::Origin;
+use crate::policy::{Brief, Keeping, Plan};
+use crate::tier_map::TierMap;
+use crate::units::Bytes;
+
+/// A read for a tier's own threads.
+pub(super) struct Prefetch {
+    pub(super) access: Upcoming,
+    pub(super) keep: Option<TierId>,
+    pub(super) shared: bool,
+    pub(super) hand_over: Option<Home>,
+}
+
+pub(super) enum Keeper {
+    Fixed(Fixed),
+    Homes(Box<HomesKeeper>),
+    Reuse(Box<ReuseKeeper>),
+}
+
+pub(super) struct Fixed {
+    keep: TierMap,
+    lists: Vec<Vec<SampleId>>,
+    cursors: Vec<usize>,
+}
+
+pub(super) struct HomesKeeper {
+    rank: Rank,
+    homes: Arc<Homes>,
+    foresight: Foresight,
+    /// Where the tiers' threads are in the stream, all of them together.
+    lane: Ahead,
+    /// Room for copies, fastest first.
+    pools: Vec<Pool>,
+    epoch: Epoch,
+}
+
+pub(super) struct ReuseKeeper {
+    by: By,
+    foresight: Foresight,
+    lanes: Vec<Ahead>,
+    pools: Vec<Pool>,
+    epoch: Epoch,
+}
+
+impl Keeper {
+    /// The keeper of a rank, and what it holds from the start.
+    pub(super) fn new(brief: &Brief, plan: &mut Plan, rank: Rank, ahead: &Ahead) -> (Self, TierMap) {
+        let tiers = brief.system.tiers.len();
+        let empty = || TierMap::new(brief.catalog.len(), tiers);
+        let pools = |room: Vec<Bytes>| -> Vec<Pool> {
+            let tiers = room.into_iter().enumerate().skip(1).filter(|(_, room)| room.0 > 0);
+            tiers.map(|(tier, room)| Pool::new(TierId(tier as u8), room)).collect()
+        };
+        let lanes = || vec![ahead.clone(); tiers - 1];
+        match std::mem::replace(&mut plan.ranks[rank.index()], Keeping::Nothing) {
+            Keeping::Nothing => (Self::Fixed(Fixed::nothing()), TierMap::nothing()),
+            Keeping::Fixed { keep, .. } if plan.filling.is_some() => (Self::Fixed(Fixed::nothing()), keep),
+            Keeping::Fixed { keep, prefetch } => {
+                let cursors = vec![0; prefetch.len()];
+                (Self::Fixed(Fixed { keep, lists: prefetch, cursors }), empty())
+            }
+            Keeping::Homes { homes, spare, foresight } => {
+                let pools = pools(spare);
+                let holdings = if pools.is_empty() { TierMap::nothing() } else { empty() };
+                let keeper = HomesKeeper { rank, homes, foresight, lane: ahead.clone(), pools, epoch: Epoch(0) };
+                (Self::Homes(Box::new(keeper)), holdings)
+            }
+            Keeping::Reuse { room, foresight } => {
+                let by = By::Host(brief.hosts.host(rank));
+                let keeper = ReuseKeeper { by, foresight, lanes: lanes(), pools: pools(room), epoch: Epoch(0) };
+                (Self::Reuse(Box::new(keeper)), empty())
+            }
+        }
+    }
+
+    /// The maps that are asked about every sample.
+    #[inline]
+    pub(super) fn maps<'a>(&'a self, holdings: &'a TierMap) -> [&'a TierMap; 2] {
+        match self {
+            Self::Fixed(fixed) => [&fixed.keep, holdings],
+            Self::Homes(_) | Self::Reuse(_) => [holdings, holdings],
+        }
+    }
+
+    /// Whether a sample that is being read for keeping is awaited instead of being read twice.
+    #[inline]
+    pub(super) fn awaits_reads(&self) -> bool {
+        !matches!(self, Self::Fixed(_))
+    }
+
+    /// Whether a tier's threads read from the source, whatever else there is.
+    pub(super) fn first_hand(&self) -> bool {
+        matches!(self, Self::Homes(_))
+    }
+
+    /// Whether a sample that nobody has yet is brought in by another rank, or by this rank's other threads. `staged`
+    /// accesses lie before it.
+    #[inline]
+    pub(super) fn expects(&self, next: Upcoming, staged: u64) -> bool {
+        match self {
+            Self::Homes(keeper) => keeper.expects(next, staged),
+            Self::Fixed(_) | Self::Reuse(_) => false,
+        }
+    }
+
+    /// A copy that others see, seen from here.
+    #[inline]
+    pub(super) fn as_seen_here(&self, origin: Origin, sample: SampleId) -> Origin {
+        match self {
+            Self::Homes(keeper) => match keeper.homes.get(sample) {
+                Some(home) if home.rank == keeper.rank => Origin::Tier(home.tier),
+                _ => origin,
+            },
+            Self::Fixed(_) | Self::Reuse(_) => origin,
+        }
+    }
+
+    /// Settles what a read of the staging threads keeps and hands over.
+    #[inline]
+    pub(super) fn settle(
+        &mut self,
+        read: &mut Read,
+        next: Upcoming,
+        space: &mut Space<'_>,
+        outlook: &mut impl Outlook,
+    ) {
+        match self {
+            Self::Fixed(fixed) => {
+                read.keep = if space.holdings.get(read.sample).is_none() { fixed.keep.get(read.sample) } else { None };
+                read.shared = true;
+            }
+            Self::Homes(keeper) => keeper.settle(read, next, space),
+            Self::Reuse(keeper) => keeper.settle(read, space, outlook),
+        }
+    }
+
+    /// The next read of a tier's own threads.
+    pub(super) fn prefetch(
+        &mut self,
+        tier: TierId,
+        staged: u64,
+        epoch: Epoch,
+        in_flight: &[SampleId],
+        space: &mut Space<'_>,
+        outlook: &mut impl Outlook,
+    ) -> Result<Prefetch, Next> {
+        match self {
+            Self::Fixed(fixed) => fixed.prefetch(tier, epoch, space),
+            Self::Homes(keeper) => keeper.prefetch(staged, space),
+            Self::Reuse(keeper) => keeper.prefetch(tier, staged, in_flight, space, outlook),
+        }
+    }
+
+    /// A read has completed; returns the tier in which others can now see the sample.
+    #[inline]
+    pub(super) fn completed(&self, read: &Read, holdings: &mut TierMap) -> Option<TierId> {
+        let tier = read.keep?;
+        match self {
+            Self::Fixed(_) => {
+                if holdings.get(read.sample).is_some() {
+                    return None;
+                }
+                holdings.set(read.sample, Some(tier));
+                Some(tier)
+            }
+            Self::Homes(_) => read.shared.then_some(tier),
+            Self::Reuse(_) => (holdings.get(read.sample) == Some(tier)).then_some(tier),
+        }
+    }
+}
+
+impl Fixed {
+    fn nothing() -> Self {
+        Self { keep: TierMap::nothing(), lists: Vec::new(), cursors: Vec::new() }
+    }
+
+    fn prefetch(&mut self, tier: TierId, epoch: Epoch, space: &Space<'_>) -> Result<Prefetch, Next> {
+        let list = self.lists.get(tier.index()).ok_or(Next::Done)?;
+        let cursor = &mut self.cursors[tier.index()];
+        while let Some(&sample) = list.get(*cursor) {
+            *cursor += 1;
+            if space.holdings.get(sample).is_none() {
+                let bytes = space.catalog.size(sample);
+                let access = Upcoming { sample, epoch, step: space.now.step, bytes };
+                return Ok(Prefetch { access, keep: self.keep.get(sample), shared: true, hand_over: None });
+            }
+        }
+        Err(Next::Done)
+    }
+}
+
+impl HomesKeeper {
+    /// Whether nobody used the sample before this access: in the first epoch, or after it where a tail was dropped.
+    #[inline]
+    fn is_first_use(&self, next: Upcoming) -> bool {
+        next.epoch.0 == 0
+            || self.foresight.first_use(next.sample, By::Anyone).is_some_and(|first| first.when.epoch == next.epoch)
+    }
+
+    fn expects(&self, next: Upcoming, staged: u64) -> bool {
+        self.homes.get(next.sample).is_some() && (self.lane.passed() > staged || !self.is_first_use(next))
+    }
+
+    fn settle(&mut self, read: &mut Read, next: Upcoming, space: &mut Space<'_>) {
+        let home = self.homes.get(read.sample);
+        let first_hand = read.origin == Origin::Source && home.is_some();
+        match home {
+            Some(home) if home.rank == self.rank => {
+                read.keep = first_hand.then_some(home.tier);
+                read.shared = true;
+            }
+            _ => {
+                read.hand_over = home.filter(|_| first_hand);
+                if !self.pools.is_empty() {
+                    read.keep = self.copy(next, home, space);
+                }
+            }
+        }
+    }
+
+    /// Keeps or renews a copy of a sample that this rank uses now and whose home is elsewhere. Returns the tier of a
+    /// new copy.
+    fn copy(&mut self, next: Upcoming, home: Option<Home>, space: &mut Space<'_>) -> Option<TierId> {
+        let sample = next.sample;
+        if self.epoch < next.epoch {
+            self.epoch = next.epoch;
+            self.pools.iter_mut().for_each(|pool| pool.forget_before(space.now));
+        }
+        let again = || self.foresight.next_use(sample, next.epoch, By::Rank(self.rank)).map(|again| again.when);
+        if let Some(tier) = space.holdings.get(sample) {
+            let again = again();
+            let pool = self.pools.iter_mut().find(|pool| pool.tier() == tier)?;
+            pool.touch(sample, again);
+            return None;
+        }
+        let again = again()?;
+        self.admit(sample, again, home, space)
+    }
+
+    /// Takes a copy in where it is cheaper than fetching from its home.
+    fn admit(&mut self, sample: SampleId, again: When, home: Option<Home>, space: &mut Space<'_>) -> Option<TierId> {
+        let fetch = home.and_then(|home| space.model.cached(Origin::Peer(home.tier)));
+        for pool in &mut self.pools {
+            let own = space.model.cached(Origin::Tier(pool.tier()));
+            if fetch.is_some() && own >= fetch {
+                continue;
+            }
+            if pool.admit(sample, again, space) {
+                // Copies are this rank's own affair: nobody was told of those that went.
+                space.evicted.clear();
+                return Some(pool.tier());
+            }
+        }
+        None
+    }
+
+    /// The next first use of this rank beyond the staging threads that has a home.
+    fn prefetch(&mut self, staged: u64, space: &mut Space<'_>) -> Result<Prefetch, Next> {
+        let (access, home) = loop {
+            let access = self.lane.peek(&[]).filter(|access| access.epoch.0 == 0).ok_or(Next::Done)?;
+            let beyond = self.lane.passed() >= staged;
+            self.lane.advance();
+            if let Some(home) = self.homes.get(access.sample).filter(|_| beyond) {
+                break (access, home);
+            }
+        };
+        if home.rank == self.rank {
+            return Ok(Prefetch { access, keep: Some(home.tier), shared: true, hand_over: None });
+        }
+        let use_here = When { epoch: access.epoch, step: access.step };
+        let keep = self.admit(access.sample, use_here, Some(home), space);
+        Ok(Prefetch { access, keep, shared: false, hand_over: Some(home) })
+    }
+}
+
+impl ReuseKeeper {
+    fn settle(&mut self, read: &mut Read, space: &mut Space<'_>, outlook: &mut impl Outlook) {
+        let (sample, now) = (read.sample, space.now);
+        if self.epoch < now.epoch {
+            self.epoch = now.epoch;
+            let next = |sample| self.foresight.next_use_after(sample, now, self.by).map(|again| again.when);
+            self.pools.iter_mut().for_each(|pool| pool.renew(space.holdings, next));
+        }
+        let again = self.foresight.next_use_after(sample, now, self.by).map(|again| again.when);
+        if let Some(tier) = space.holdings.get(sample) {
+            let keep_until = self.keep_until(sample, again, now, outlook);
+            let Some(pool) = self.pools.iter_mut().find(|pool| pool.tier() == tier) else { return };
+            match keep_until {
+                Some(until) => pool.touch(sample, Some(until)),
+                None => pool.remove(sample, space),
+            }
+            return;
+        }
+        // One copy a host is enough.
+        let on_host = matches!(read.origin, Origin::HostPeer(_) | Origin::Tier(_));
+        if let Some(again) = again.filter(|again| !on_host && !is_far(*again, now)) {
+            let mut pools = self.pools.iter_mut();
+            read.keep = pools.find_map(|pool| pool.admit(sample, again, space).then(|| pool.tier()));
+            read.shared = true;
+        }
+    }
+
+    /// Until when a copy that is used now is worth keeping: not beyond its last use on this host (unless no other rank
+    /// has it and somebody needs it), and not when this host does not use it in the next epoch.
+    fn keep_until(&self, sample: SampleId, again: Option<When>, now: When, outlook: &mut impl Outlook) -> Option<When> {
+        match again {
+            Some(again) => (!is_far(again, now)).then_some(again),
+            None if outlook.is_last_copy(sample) => {
+                self.foresight.next_use_after(sample, now, By::Anyone).map(|again| again.when)
+            }
+            None => None,
+        }
+    }
+
+    /// The next access of this rank beyond the staging threads that is not on the host, if there is room for it.
+    fn prefetch(
+        &mut self,
+        tier: TierId,
+        staged: u64,
+        in_flight: &[SampleId],
+        space: &mut Space<'_>,
+        outlook: &mut impl Outlook,
+    ) -> Result<Prefetch, Next> {
+        let pool = self.pools.iter_mut().find(|pool| pool.tier() == tier).ok_or(Next::Done)?;
+        let lane = &mut self.lanes[tier.index() - 1];
+        loop {
+            let access = lane.peek(&[]).ok_or(Next::Done)?;
+            let held = space.holdings.get(access.sample).is_some() || in_flight.contains(&access.sample);
+            let near = held || matches!(outlook.elsewhere(access.sample), Some(Origin::HostPeer(_) | Origin::Tier(_)));
+            if lane.passed() < staged || near {
+                lane.advance();
+                continue;
+            }
+            if !pool.admit(access.sample, When { epoch: access.epoch, step: access.step }, space) {
+                return Err(Next::Full);
+            }
+            lane.advance();
+            return Ok(Prefetch { access, keep: Some(tier), shared: true, hand_over: None });
+        }
+    }
+}
+
+/// Whether the reuse distance is beyond 2 I - h, for step h of I: the sample is not used in the next epoch.
+fn is_far(again: When, now: When) -> bool {
+    again.epoch.0 > now.epoch.0 + 1
+}

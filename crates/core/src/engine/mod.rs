@@ -1,0 +1,320 @@
+//! One rank's state machine. It is asked for the next read of a lane (the staging buffer's threads, or a tier's own),
+//! told when a read has completed, and asked what the trainer consumes next. It owns the rank's stream, staging space
+//! and holdings; the driver owns all time, and answers through [`Outlook`] what a rank can know of the others.
+//!
+//! What is read from where and kept follows the plan's [`Keeping`]: `keeper` has one variant for each.
+//! No call allocates per access: queues keep their capacity, reads are small values.
+
+mod ahead;
+mod keeper;
+mod pool;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use self::ahead::{Ahead, Upcoming};
+use self::keeper::Keeper;
+use self::pool::Space;
+use crate::foresight::When;
+use crate::homes::Home;
+use crate::ids::{Epoch, Rank, SampleId, Step, TierId};
+use crate::model::{Model, Origin};
+use crate::policy::{Brief, Delivery, Plan, Routes};
+use crate::stream::{Mark, Stream};
+use crate::tier_map::TierMap;
+use crate::units::{Bytes, Pace};
+
+/// The staging buffer never runs further ahead than this, however small the samples are: what lies beyond half a
+/// million accesses hides no stall, and the queue stays within a few megabytes.
+const LOOKAHEAD_MAX: usize = 1 << 19;
+
+/// Which threads a read is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Those that fill the staging buffer.
+    Staging,
+    /// Those that fill a tier.
+    Tier(TierId),
+}
+
+/// What a rank can know of the world outside at the moment it chooses an origin.
+pub trait Outlook {
+    /// A byte of the source, were the read to start now, in this epoch of the rank's stream.
+    fn source(&mut self, epoch: Epoch) -> Pace;
+    /// The cheapest copy that others can see: of a tier this rank shares, of a peer on its host, of another peer, or
+    /// of this rank itself where the plan gave the sample its home here.
+    fn elsewhere(&mut self, sample: SampleId) -> Option<Origin>;
+    /// Whether no rank but this one holds the sample.
+    fn is_last_copy(&mut self, sample: SampleId) -> bool;
+}
+
+/// A read that is to be done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Read {
+    /// Which sample.
+    pub sample: SampleId,
+    /// How much it is.
+    pub bytes: Bytes,
+    /// Where from.
+    pub origin: Origin,
+    /// What a byte costs from there.
+    pub pace: Pace,
+    /// The tier that keeps the sample once it is read.
+    pub keep: Option<TierId>,
+    /// Whether others may see and fetch what is kept.
+    pub shared: bool,
+    /// The rank that is to have the sample, and is given it once it is read.
+    pub hand_over: Option<Home>,
+}
+
+/// The next read of a lane.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Next {
+    /// Do this.
+    Read(Read),
+    /// There is no room for the next sample until more has been consumed.
+    Full,
+    /// The next sample is on its way to a tier; ask again when it has arrived.
+    Wait(SampleId),
+    /// Nothing is left to read.
+    Done,
+}
+
+/// What the trainer gets next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Consumed {
+    /// A staged sample; its space is free again after [`Engine::release`].
+    Staged(Bytes),
+    /// A sample that has to be read now, while the trainer waits.
+    OnDemand(Read),
+    /// A sample that needs no read.
+    Instant(Bytes),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Queued {
+    Staged(Bytes),
+    OnDemand(Upcoming),
+}
+
+/// One rank.
+pub struct Engine {
+    model: Arc<Model>,
+    delivery: Delivery,
+    routes: Routes,
+    ahead: Ahead,
+    queue: VecDeque<Queued>,
+    staging_capacity: Bytes,
+    staging_used: Bytes,
+    keeper: Keeper,
+    holdings: TierMap,
+    /// Reads of what is kept that have not completed.
+    in_flight: Vec<SampleId>,
+    evicted: Vec<(SampleId, TierId)>,
+}
+
+impl Engine {
+    /// The engine of `rank` under a plan, at the start of the job. The rank's part of the plan is moved in.
+    pub fn new(brief: &Brief, plan: &mut Plan, model: Arc<Model>, rank: Rank) -> Self {
+        let start = Mark { epoch: Epoch(0), step: Step(0) };
+        let stream = Stream::new(plan.orders.clone(), brief.layout.clone(), rank, start);
+        let ahead = Ahead::new(stream, Arc::clone(&brief.catalog));
+        let (keeper, holdings) = Keeper::new(brief, plan, rank, &ahead);
+        Self {
+            model,
+            delivery: plan.delivery,
+            routes: plan.routes,
+            ahead,
+            queue: VecDeque::new(),
+            staging_capacity: brief.system.tiers[0].capacity,
+            staging_used: Bytes(0),
+            keeper,
+            holdings,
+            in_flight: Vec::new(),
+            evicted: Vec::new(),
+        }
+    }
+
+    /// The next read of a lane, chosen as of now.
+    #[inline]
+    pub fn poll(&mut self, lane: Lane, outlook: &mut impl Outlook) -> Next {
+        match lane {
+            Lane::Staging => self.poll_staging(outlook),
+            Lane::Tier(tier) => self.poll_tier(tier, outlook),
+        }
+    }
+
+    fn poll_staging(&mut self, outlook: &mut impl Outlook) -> Next {
+        if matches!(self.delivery, Delivery::Instant | Delivery::OnDemand) {
+            return Next::Done;
+        }
+        while let Some(next) = self.ahead.peek(&self.keeper.maps(&self.holdings)) {
+            if self.queue.len() >= LOOKAHEAD_MAX {
+                return Next::Full;
+            }
+            if self.delivery == Delivery::AheadIfHeld && !self.is_held(next.sample, outlook) {
+                self.queue.push_back(Queued::OnDemand(next));
+                self.ahead.advance();
+                continue;
+            }
+            let staged = self.model.staged(next.bytes);
+            // A sample larger than the whole buffer passes through it alone.
+            if self.staging_used + staged > self.staging_capacity && self.staging_used > Bytes(0) {
+                return Next::Full;
+            }
+            let Some(route) = self.route(next, outlook) else { return Next::Wait(next.sample) };
+            self.staging_used += staged;
+            self.queue.push_back(Queued::Staged(next.bytes));
+            self.ahead.advance();
+            return Next::Read(self.read(next, route, outlook));
+        }
+        Next::Done
+    }
+
+    fn is_held(&self, sample: SampleId, outlook: &mut impl Outlook) -> bool {
+        self.holdings.get(sample).is_some() || outlook.elsewhere(sample).is_some()
+    }
+
+    /// Chooses the origin; a nearer one wins a tie. `None`: it is on its way and must be awaited.
+    fn route(&self, next: Upcoming, outlook: &mut impl Outlook) -> Option<(Origin, Pace)> {
+        if self.keeper.awaits_reads() && self.in_flight.contains(&next.sample) {
+            return None;
+        }
+        self.route_from(self.holdings.get(next.sample), next, outlook)
+    }
+
+    /// Chooses the origin, with `own` the tier of this rank that has the sample.
+    fn route_from(&self, own: Option<TierId>, next: Upcoming, outlook: &mut impl Outlook) -> Option<(Origin, Pace)> {
+        let cached = |origin: Origin| self.model.cached(origin).map(|pace| (origin, pace));
+        let own = own.and_then(|tier| cached(Origin::Tier(tier)));
+        if let Some(own) = own
+            && (self.routes == Routes::Own || self.model.is_unbeatable(own.1))
+        {
+            return Some(own);
+        }
+        let elsewhere = if self.routes.peers() { outlook.elsewhere(next.sample) } else { None };
+        let elsewhere = elsewhere.filter(|origin| self.routes.reaches(*origin));
+        let nearest =
+            cheaper(own, elsewhere.map(|origin| self.keeper.as_seen_here(origin, next.sample)).and_then(cached));
+        if nearest.is_some() && self.routes != Routes::Cheapest {
+            return nearest;
+        }
+        if nearest.is_none() && self.keeper.expects(next, self.ahead.passed()) {
+            return None;
+        }
+        let source = (Origin::Source, outlook.source(next.epoch));
+        cheaper(nearest, Some(source))
+    }
+
+    /// Makes the read, and settles what is kept.
+    fn read(&mut self, next: Upcoming, (origin, pace): (Origin, Pace), outlook: &mut impl Outlook) -> Read {
+        let mut read =
+            Read { sample: next.sample, bytes: next.bytes, origin, pace, keep: None, shared: false, hand_over: None };
+        let mut space = Space {
+            catalog: self.ahead.catalog(),
+            model: &self.model,
+            holdings: &mut self.holdings,
+            evicted: &mut self.evicted,
+            now: When { epoch: next.epoch, step: next.step },
+        };
+        self.keeper.settle(&mut read, next, &mut space, outlook);
+        if read.keep.is_some() && self.keeper.awaits_reads() {
+            self.in_flight.push(read.sample);
+        }
+        read
+    }
+
+    fn poll_tier(&mut self, tier: TierId, outlook: &mut impl Outlook) -> Next {
+        let Some(Upcoming { epoch, step, .. }) = self.ahead.peek(&[]) else { return Next::Done };
+        let staged = self.ahead.passed();
+        let mut space = Space {
+            catalog: self.ahead.catalog(),
+            model: &self.model,
+            holdings: &mut self.holdings,
+            evicted: &mut self.evicted,
+            now: When { epoch, step },
+        };
+        let next = match self.keeper.prefetch(tier, staged, epoch, &self.in_flight, &mut space, outlook) {
+            Ok(next) => next,
+            Err(none) => return none,
+        };
+        // The sample has its place among the holdings by now, but it is not there yet.
+        let routed = if self.keeper.first_hand() { None } else { self.route_from(None, next.access, outlook) };
+        let (origin, pace) = routed.unwrap_or_else(|| (Origin::Source, outlook.source(next.access.epoch)));
+        if self.keeper.awaits_reads() {
+            self.in_flight.push(next.access.sample);
+        }
+        let Upcoming { sample, bytes, .. } = next.access;
+        Next::Read(Read {
+            sample,
+            bytes,
+            origin,
+            pace,
+            keep: next.keep,
+            shared: next.shared,
+            hand_over: next.hand_over,
+        })
+    }
+
+    /// A read is complete. Returns the tier in which others can now see the sample.
+    #[inline]
+    pub fn complete(&mut self, read: &Read) -> Option<TierId> {
+        if let Some(place) = self.in_flight.iter().position(|sample| *sample == read.sample) {
+            self.in_flight.swap_remove(place);
+        }
+        self.keeper.completed(read, &mut self.holdings)
+    }
+
+    /// What the trainer gets next; `None` at the end of the job, or when the sample has not been polled for yet.
+    pub fn consume(&mut self, outlook: &mut impl Outlook) -> Option<Consumed> {
+        let on_demand = match self.delivery {
+            Delivery::Instant => {
+                let next = self.ahead.peek(&[])?;
+                self.ahead.advance();
+                return Some(Consumed::Instant(next.bytes));
+            }
+            Delivery::OnDemand => {
+                let next = self.ahead.peek(&[])?;
+                self.ahead.advance();
+                next
+            }
+            Delivery::Ahead | Delivery::AheadIfHeld => match self.queue.pop_front()? {
+                Queued::Staged(bytes) => return Some(Consumed::Staged(bytes)),
+                Queued::OnDemand(next) => next,
+            },
+        };
+        let route = self.route(on_demand, outlook).unwrap_or_else(|| (Origin::Source, outlook.source(on_demand.epoch)));
+        Some(Consumed::OnDemand(self.read(on_demand, route, outlook)))
+    }
+
+    /// Whether the trainer's next sample has been given to the staging threads.
+    pub fn next_is_staged(&self) -> bool {
+        matches!(self.queue.front(), Some(Queued::Staged(_)))
+    }
+
+    /// Gives back the staging space of a consumed sample.
+    #[inline]
+    pub fn release(&mut self, bytes: Bytes) {
+        self.staging_used -= self.model.staged(bytes);
+    }
+
+    /// Copies that others could see and that have gone since this was asked last.
+    #[inline]
+    pub fn evicted(&mut self) -> impl Iterator<Item = (SampleId, TierId)> + '_ {
+        self.evicted.drain(..)
+    }
+
+    /// What the rank holds.
+    pub fn holdings(&self) -> &TierMap {
+        &self.holdings
+    }
+}
+
+/// The cheaper of two; the first wins a tie.
+#[inline]
+fn cheaper(a: Option<(Origin, Pace)>, b: Option<(Origin, Pace)>) -> Option<(Origin, Pace)> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if b.1 < a.1 { b } else { a }),
+        (one, other) => one.or(other),
+    }
+}

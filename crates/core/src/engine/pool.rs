@@ -1,0 +1,117 @@
+//! Space for copies, used as Belady would: what will be used again soonest stays, and the copy whose next use is the
+//! furthest away makes room, never for one that is needed sooner than itself.
+//!
+//! A max-heap by next use holds a live entry for each copy. When a copy is used, an entry with its next use is added and
+//! the old one, now in the past, sinks; an entry of a copy that has gone is passed over when it comes up. [`Pool::renew`]
+//! clears out both once an epoch.
+
+use std::collections::BinaryHeap;
+
+use crate::catalog::Catalog;
+use crate::foresight::When;
+use crate::ids::{Epoch, SampleId, Step, TierId};
+use crate::model::Model;
+use crate::tier_map::TierMap;
+use crate::units::Bytes;
+
+/// The next use of a copy that is never used again.
+const NEVER: When = When { epoch: Epoch(u32::MAX), step: Step(u32::MAX) };
+
+/// The copies in one tier.
+#[derive(Debug)]
+pub(super) struct Pool {
+    tier: TierId,
+    capacity: Bytes,
+    free: Bytes,
+    by_next_use: BinaryHeap<(When, SampleId)>,
+    /// Work space: copies that may have to go.
+    victims: Vec<(When, SampleId)>,
+}
+
+/// What a pool works on.
+pub(super) struct Space<'a> {
+    pub(super) catalog: &'a Catalog,
+    pub(super) model: &'a Model,
+    pub(super) holdings: &'a mut TierMap,
+    /// Copies that went and that others could see.
+    pub(super) evicted: &'a mut Vec<(SampleId, TierId)>,
+    /// The access that the staging threads are at.
+    pub(super) now: When,
+}
+
+impl Pool {
+    pub(super) fn new(tier: TierId, capacity: Bytes) -> Self {
+        Self { tier, capacity, free: capacity, by_next_use: BinaryHeap::new(), victims: Vec::new() }
+    }
+
+    pub(super) fn tier(&self) -> TierId {
+        self.tier
+    }
+
+    /// Takes a copy in that will be used at `next`, if room is free or can be made without harm: by copies that are
+    /// used later than it.
+    pub(super) fn admit(&mut self, sample: SampleId, next: When, space: &mut Space<'_>) -> bool {
+        let bytes = space.catalog.size(sample);
+        if bytes > self.capacity || !self.make_room(bytes, next, space) {
+            return false;
+        }
+        self.free -= bytes;
+        space.holdings.set(sample, Some(self.tier));
+        self.by_next_use.push((next, sample));
+        true
+    }
+
+    fn make_room(&mut self, bytes: Bytes, next: When, space: &mut Space<'_>) -> bool {
+        let mut free = self.free;
+        while free < bytes {
+            let furthest = self.by_next_use.peek().filter(|(when, _)| *when > next && *when > space.now);
+            let Some(&(_, victim)) = furthest else { break };
+            if space.holdings.get(victim) == Some(self.tier) {
+                free += space.catalog.size(victim);
+                space.holdings.set(victim, None);
+                self.victims.extend(self.by_next_use.pop());
+            } else {
+                self.by_next_use.pop();
+            }
+        }
+        let enough = free >= bytes;
+        for (when, victim) in self.victims.drain(..) {
+            if enough {
+                space.evicted.push((victim, self.tier));
+            } else {
+                space.holdings.set(victim, Some(self.tier));
+                self.by_next_use.push((when, victim));
+            }
+        }
+        if enough {
+            self.free = free;
+        }
+        enough
+    }
+
+    /// A copy is used now, and then at `next`.
+    pub(super) fn touch(&mut self, sample: SampleId, next: Option<When>) {
+        self.by_next_use.push((next.unwrap_or(NEVER), sample));
+    }
+
+    /// A copy goes.
+    pub(super) fn remove(&mut self, sample: SampleId, space: &mut Space<'_>) {
+        self.free += space.catalog.size(sample);
+        space.holdings.set(sample, None);
+        space.evicted.push((sample, self.tier));
+    }
+
+    /// Gives every copy that is held one entry, with its next use as `next` tells it.
+    pub(super) fn renew(&mut self, holdings: &TierMap, next: impl Fn(SampleId) -> Option<When>) {
+        let mut samples: Vec<SampleId> = self.by_next_use.drain().map(|(_, sample)| sample).collect();
+        samples.sort_unstable();
+        samples.dedup();
+        let held = samples.into_iter().filter(|sample| holdings.get(*sample) == Some(self.tier));
+        self.by_next_use = held.map(|sample| (next(sample).unwrap_or(NEVER), sample)).collect();
+    }
+
+    /// Clears out entries that lie in the past, where every copy has one in the future.
+    pub(super) fn forget_before(&mut self, now: When) {
+        self.by_next_use.retain(|(when, _)| *when >= now);
+    }
+}

@@ -1,0 +1,210 @@
+//! The policy that is ours. It reaches the source minimum.
+//!
+//! 1. Cover first: as many bytes as fit get exactly one home, on the rank that will use the sample most often (ties:
+//!    earliest first use), fast tiers first, the most used samples first.
+//! 2. Replicate second: room that is left on a rank keeps copies of what it will use again soonest.
+//! 3. Read once: the first user reads a sample from the source and hands it to its home; from then on everyone reads
+//!    it from there. What has no home is read by each of its users.
+//!
+//! With local batches the home is the first user, which makes homes even, and batches are re-dealt by home.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use super::placement::{Room, dealt_by, most_used_first};
+use super::{Assignment, Brief, Delivery, Keeping, Plan, Policy, Routes, Unsupported};
+use crate::foresight::{By, Favourite, Foresight};
+use crate::homes::{Home, Homes};
+use crate::ids::{Rank, SampleId, TierId};
+use crate::model::System;
+use crate::units::Bytes;
+
+pub(super) struct Foresee;
+
+impl Policy for Foresee {
+    fn name(&self) -> &'static str {
+        "foresee"
+    }
+
+    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+        let foresight = Foresight::new(brief.orders.clone(), brief.layout.clone(), brief.hosts);
+        let favourites = match brief.assignment {
+            Assignment::Order => foresight.favourites(0..brief.catalog.len()),
+            Assignment::Local => first_users(brief, &foresight),
+        };
+        let (homes, room) = cover(brief, &favourites);
+        drop(favourites);
+        let homes = Arc::new(homes);
+        let orders = dealt_by(brief, &homes);
+        let foresight = match brief.assignment {
+            Assignment::Order => foresight,
+            Assignment::Local => Foresight::new(orders.clone(), brief.layout.clone(), brief.hosts),
+        };
+        let keeping = |rank| Keeping::Homes {
+            homes: Arc::clone(&homes),
+            spare: room.own_free(rank),
+            foresight: foresight.clone(),
+        };
+        Ok(Plan {
+            orders,
+            delivery: Delivery::Ahead,
+            routes: Routes::Caches,
+            filling: None,
+            lockstep_epochs: 0,
+            ranks: brief.hosts.all().map(keeping).collect(),
+        })
+    }
+}
+
+/// Each sample's first user in place of its most frequent.
+fn first_users(brief: &Brief, foresight: &Foresight) -> Vec<Favourite> {
+    let first = |sample| {
+        let first = foresight.first_use(sample, By::Anyone);
+        first.map_or(Favourite { rank: Rank(0), uses: 0 }, |first| Favourite { rank: first.rank, uses: 1 })
+    };
+    brief.catalog.samples().map(first).collect()
+}
+
+/// Gives as many bytes as fit one home each; returns the homes and the room that is left. Every rank that does this
+/// with the same favourites finds the same homes.
+pub fn cover(brief: &Brief, favourites: &[Favourite]) -> (Homes, Room) {
+    let mut cover = Cover::new(brief);
+    for sample in most_used_first(favourites.len(), |index| favourites[index].uses).into_iter().map(SampleId) {
+        let favourite = &favourites[sample.index()];
+        if favourite.uses > 0 {
+            cover.place(sample, favourite.rank);
+        }
+    }
+    cover.close_gaps(favourites);
+    (cover.homes, cover.room)
+}
+
+struct Cover<'a> {
+    brief: &'a Brief,
+    homes: Homes,
+    room: Room,
+    /// For each tier the ranks by free room, most first; what it says of a rank may be too much by now.
+    roomiest: Vec<BinaryHeap<(Bytes, Reverse<Rank>)>>,
+    /// Tiers that peers read faster than a rank reads its own next tier: worth filling on another rank first.
+    worth_afar: Vec<bool>,
+}
+
+impl<'a> Cover<'a> {
+    fn new(brief: &'a Brief) -> Self {
+        let room = Room::new(brief, None);
+        let tiers = brief.system.tiers.len();
+        let roomiest = (0..tiers).map(|tier| {
+            let ranks = brief.hosts.all();
+            ranks.map(|rank| (room.free(rank, TierId(tier as u8)), Reverse(rank))).collect()
+        });
+        let roomiest = roomiest.collect();
+        let worth_afar = (0..tiers).map(|tier| is_worth_afar(&brief.system, tier)).collect();
+        Self { brief, homes: Homes::none(brief.catalog.len()), room, roomiest, worth_afar }
+    }
+
+    /// Finds a home for a sample: on its favourite rank, else, before a slow tier there, in a fast one elsewhere.
+    fn place(&mut self, sample: SampleId, favourite: Rank) {
+        let bytes = self.brief.catalog.size(sample);
+        let tiers = (1..self.brief.system.tiers.len()).map(|tier| TierId(tier as u8));
+        for tier in tiers.clone() {
+            if self.room.take(favourite, tier, bytes) {
+                return self.homes.set(sample, Some(Home { rank: favourite, tier }));
+            }
+            if self.worth_afar[tier.index()] && self.place_afar(sample, bytes, tier) {
+                return;
+            }
+        }
+        for tier in tiers.filter(|tier| !self.worth_afar[tier.index()]).collect::<Vec<_>>() {
+            if self.place_afar(sample, bytes, tier) {
+                return;
+            }
+        }
+    }
+
+    /// Puts a sample into the tier of the rank that has most room in it.
+    fn place_afar(&mut self, sample: SampleId, bytes: Bytes, tier: TierId) -> bool {
+        let roomiest = &mut self.roomiest[tier.index()];
+        while let Some(mut top) = roomiest.peek_mut() {
+            let rank = top.1.0;
+            let free = self.room.free(rank, tier);
+            if top.0 != free {
+                top.0 = free;
+                continue;
+            }
+            if free < bytes {
+                return false;
+            }
+            self.homes.set(sample, Some(Home { rank, tier }));
+            return self.room.take(rank, tier, bytes);
+        }
+        false
+    }
+
+    /// Samples of different sizes leave gaps at the end. Where samples are without a home, a sample that has one makes
+    /// way for a larger one that fills its tier's gap better.
+    fn close_gaps(&mut self, favourites: &[Favourite]) {
+        let catalog = &self.brief.catalog;
+        let homeless =
+            |homes: &Homes, sample: &SampleId| homes.get(*sample).is_none() && favourites[sample.index()].uses > 0;
+        let mut waiting: Vec<(Bytes, SampleId)> = catalog
+            .samples()
+            .filter(|sample| homeless(&self.homes, sample))
+            .map(|sample| (catalog.size(sample), sample))
+            .take(GAP_CANDIDATES)
+            .collect();
+        if waiting.is_empty() || catalog.common_size().is_some() {
+            return;
+        }
+        waiting.sort_unstable();
+        let mut tenants: Vec<Vec<(Bytes, SampleId)>> = Vec::new();
+        let tiers = self.brief.system.tiers.len();
+        tenants.resize(self.brief.hosts.ranks() as usize * tiers, Vec::new());
+        for sample in catalog.samples() {
+            if let Some(home) = self.homes.get(sample) {
+                let list = &mut tenants[home.rank.index() * tiers + home.tier.index()];
+                if list.len() < GAP_CANDIDATES {
+                    list.push((catalog.size(sample), sample));
+                }
+            }
+        }
+        for (index, list) in tenants.iter().enumerate() {
+            let home = Home { rank: Rank((index / tiers) as u32), tier: TierId((index % tiers) as u8) };
+            self.close_gap(home, list, &mut waiting);
+        }
+    }
+
+    /// Swaps the pair whose difference in size comes closest to the gap from below.
+    fn close_gap(&mut self, home: Home, tenants: &[(Bytes, SampleId)], waiting: &mut Vec<(Bytes, SampleId)>) {
+        let gap = self.room.free(home.rank, home.tier);
+        let mut best: Option<(Bytes, usize, usize)> = None;
+        for (place, &(size, _)) in tenants.iter().enumerate() {
+            let fitting = waiting.partition_point(|&(other, _)| other <= size + gap);
+            let Some(&(other, _)) = fitting.checked_sub(1).and_then(|last| waiting.get(last)) else { continue };
+            let gain = other.saturating_sub(size);
+            if gain > best.map_or(Bytes(0), |(gain, ..)| gain) {
+                best = Some((gain, place, fitting - 1));
+            }
+        }
+        if let Some((gain, leaving, coming)) = best {
+            let (_, incoming) = waiting.remove(coming);
+            let (size, outgoing) = tenants[leaving];
+            self.homes.set(outgoing, None);
+            self.homes.set(incoming, Some(home));
+            self.room.take(home.rank, home.tier, gain);
+            waiting.insert(waiting.partition_point(|&(other, _)| other < size), (size, outgoing));
+        }
+    }
+}
+
+/// Samples that are looked at on each side of a swap: differences among so many come as close to a gap as it matters.
+const GAP_CANDIDATES: usize = 4096;
+
+/// Whether a tier of another rank is faster to read than the rank's own next tier.
+fn is_worth_afar(system: &System, tier: usize) -> bool {
+    let read = |tier: usize| system.tiers.get(tier).map(|tier| tier.read.at(tier.threads).shared_by(tier.threads));
+    match (read(tier), read(tier + 1)) {
+        (Some(this), Some(next)) => this.min(system.network) > next,
+        _ => false,
+    }
+}

@@ -1,0 +1,440 @@
+//! The predicting driver: event by event, with every loader thread on its own. Reads that are under way share the
+//! source, samples are staged out of order and consumed in order, and a step begins when the slowest rank has finished
+//! the last. Made to be compared with real runs; `contention = "reads"` chooses it.
+//!
+//! A read of a thread has a latency (source only), a transfer and a write: into the staging buffer, which includes
+//! decoding, or into a tier. A rank polls its idle threads whenever something of its own changes, and those that wait
+//! for a sample when it arrives.
+
+mod source;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use foresee_core::engine::{Consumed, Engine, Lane, Next, Outlook, Read};
+use foresee_core::homes::Home;
+use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
+use foresee_core::model::{Model, Origin};
+use foresee_core::policy::{Plan, Policy};
+use foresee_core::tally::{Event, Tally};
+use foresee_core::units::{Bytes, Pace, Seconds};
+
+use self::source::{Ordered, Source};
+use crate::copies::Copies;
+use crate::fill;
+use crate::job::Job;
+use crate::outcome::{Outcome, Times};
+
+/// Runs a policy on a job. `progress` is told now and then how many accesses are done.
+pub fn run(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64)) -> Outcome {
+    progress(0);
+    match policy.plan(&job.brief) {
+        Ok(plan) => Prediction::new(job, plan).finish(policy.name(), &mut progress),
+        Err(reason) => Outcome::unsupported(policy.name(), reason.0, job.brief.system.tiers.len()),
+    }
+}
+
+/// Who does a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doer {
+    /// A loader thread of a lane.
+    Thread(Lane),
+    /// The trainer itself, on demand.
+    Trainer,
+}
+
+/// A read under way.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    rank: Rank,
+    doer: Doer,
+    read: Read,
+    /// Which staged sample it is, counted from the start of the job.
+    place: u64,
+    began: Seconds,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    /// The source answers: the transfer begins.
+    Answered(usize),
+    /// A transfer from elsewhere has ended.
+    Fetched(usize),
+    /// A read has been written.
+    Written(usize),
+    /// A sample that was handed over has arrived.
+    Arrived { sample: u32, rank: u32, tier: u8 },
+    /// A rank has trained on a sample.
+    Trained(u32),
+}
+
+/// The staging threads or a tier's.
+struct Threads {
+    lane: Lane,
+    idle: u32,
+    /// The sample they wait for.
+    waits_for: Option<SampleId>,
+    done: bool,
+}
+
+/// What the trainer of a rank is doing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Trainer {
+    /// At a sample; what was staged of it is then free.
+    Training { staged: Option<Bytes> },
+    /// It reads a sample itself.
+    Reading,
+    /// It waits for its next sample.
+    Waiting { since: Seconds },
+    /// Its step is done.
+    AtBarrier,
+}
+
+struct RankState {
+    engine: Engine,
+    threads: Vec<Threads>,
+    /// Which of the samples on their way to the trainer are there, in order.
+    ready: VecDeque<bool>,
+    /// The place of the first of them.
+    first_place: u64,
+    /// Samples that the trainer still needs in this step.
+    left: u32,
+    trainer: Trainer,
+    tally: Tally,
+}
+
+struct Prediction<'a> {
+    job: &'a Job,
+    model: Arc<Model>,
+    ranks: Vec<RankState>,
+    copies: Copies,
+    source: Source,
+    tasks: Vec<Task>,
+    free_tasks: Vec<usize>,
+    events: BinaryHeap<Reverse<(Ordered, u64, Happening)>>,
+    sequence: u64,
+    now: Seconds,
+    startup: Seconds,
+    first_batch: Seconds,
+    in_first_step: bool,
+    at_barrier: u32,
+    filled: Tally,
+}
+
+/// What a rank sees now.
+struct Sight<'a> {
+    copies: &'a Copies,
+    source: &'a Source,
+    model: &'a Model,
+    rank: Rank,
+}
+
+impl Outlook for Sight<'_> {
+    fn source(&mut self, _: Epoch) -> Pace {
+        self.source.pace_of_another(self.rank)
+    }
+
+    fn elsewhere(&mut self, sample: SampleId) -> Option<Origin> {
+        // What is recorded is there: arrivals are events.
+        self.copies.cheapest(sample, self.rank, Seconds::ZERO, self.model)
+    }
+
+    fn is_last_copy(&mut self, sample: SampleId) -> bool {
+        self.copies.count(sample) <= 1
+    }
+}
+
+impl<'a> Prediction<'a> {
+    fn new(job: &'a Job, mut plan: Plan) -> Self {
+        let brief = &job.brief;
+        let tiers = brief.system.tiers.len();
+        let mut copies = Copies::for_plan(brief, &plan);
+        let lanes = |(index, tier): (usize, &foresee_core::model::Tier)| {
+            let lane = if index == 0 { Lane::Staging } else { Lane::Tier(TierId(index as u8)) };
+            Threads { lane, idle: tier.threads, waits_for: None, done: false }
+        };
+        let ranks: Vec<RankState> = brief
+            .hosts
+            .all()
+            .map(|rank| RankState {
+                engine: Engine::new(brief, &mut plan, Arc::clone(&job.model), rank),
+                threads: brief.system.tiers.iter().enumerate().map(lanes).collect(),
+                ready: VecDeque::new(),
+                first_place: 0,
+                left: 0,
+                trainer: Trainer::AtBarrier,
+                tally: Tally::new(tiers),
+            })
+            .collect();
+        let (mut startup, mut filled) = (Seconds::ZERO, Tally::new(tiers));
+        if let Some(filling) = &plan.filling {
+            (startup, filled) = fill::fill(job, filling);
+            for (rank, state) in brief.hosts.all().zip(&ranks) {
+                copies.record_all(state.engine.holdings(), rank);
+            }
+        }
+        Self {
+            job,
+            model: Arc::clone(&job.model),
+            source: Source::new(Arc::clone(&job.model), brief.hosts.ranks()),
+            ranks,
+            copies,
+            tasks: Vec::new(),
+            free_tasks: Vec::new(),
+            events: BinaryHeap::new(),
+            sequence: 0,
+            now: startup,
+            startup,
+            first_batch: startup,
+            in_first_step: false,
+            at_barrier: 0,
+            filled,
+        }
+    }
+
+    fn finish(mut self, policy: &str, progress: &mut impl FnMut(u64)) -> Outcome {
+        let layout = &self.job.brief.layout;
+        let mut done = 0;
+        for rank in self.job.brief.hosts.all() {
+            self.poll(rank);
+        }
+        for epoch in 0..self.job.brief.orders.epochs() {
+            for step in (0..layout.steps()).map(Step) {
+                self.in_first_step = epoch == 0 && step.0 == 0;
+                self.run_step(step);
+                done += layout.batch(step).end - layout.batch(step).start;
+                progress(done);
+            }
+        }
+        let mut tally = self.filled;
+        self.ranks.iter().for_each(|state| tally.merge(&state.tally));
+        let times = Times { total_s: self.now.0, startup_s: self.startup.0, first_batch_s: self.first_batch.0 };
+        Outcome::ran(policy, self.job.brief.hosts.ranks(), times, &tally)
+    }
+
+    /// One step of all ranks.
+    fn run_step(&mut self, step: Step) {
+        self.at_barrier = 0;
+        for rank in self.job.brief.hosts.all() {
+            let left = self.job.brief.layout.local_len(rank, step);
+            let state = &mut self.ranks[rank.index()];
+            state.left = left;
+            state.trainer = Trainer::Waiting { since: self.now };
+            self.train(rank);
+        }
+        while (self.at_barrier as usize) < self.ranks.len() {
+            self.happen();
+        }
+    }
+
+    /// Lets the next thing happen.
+    fn happen(&mut self) {
+        let event = self.events.peek().map(|Reverse((Ordered(at), ..))| Seconds(*at));
+        let end = self.source.next_end();
+        match (event, end) {
+            (event, Some((at, rank))) if event.is_none_or(|event| at <= event) => {
+                self.now = self.now.max(at);
+                if let Some(task) = self.source.end(self.now, rank) {
+                    self.fetched(task);
+                }
+            }
+            (Some(at), _) => {
+                self.now = self.now.max(at);
+                if let Some(Reverse((_, _, happening))) = self.events.pop() {
+                    self.handle(happening);
+                }
+            }
+            (None, _) => unreachable!("a step ends before events run out"),
+        }
+    }
+
+    fn handle(&mut self, happening: Happening) {
+        match happening {
+            Happening::Answered(task) => {
+                let Task { rank, read, .. } = self.tasks[task];
+                self.source.begin(self.now, rank, task, read.bytes);
+            }
+            Happening::Fetched(task) => self.fetched(task),
+            Happening::Written(task) => self.written(task),
+            Happening::Arrived { sample, rank, tier } => {
+                self.copies.record(SampleId(sample), TierId(tier), Rank(rank), Seconds::ZERO);
+                self.wake(SampleId(sample));
+            }
+            Happening::Trained(rank) => self.trained(Rank(rank)),
+        }
+    }
+
+    fn later(&mut self, after: Seconds, happening: Happening) {
+        self.sequence += 1;
+        self.events.push(Reverse((Ordered((self.now + after).0), self.sequence, happening)));
+    }
+
+    /// Gives a rank's idle threads what there is to do.
+    fn poll(&mut self, rank: Rank) {
+        for lane in 0..self.ranks[rank.index()].threads.len() {
+            loop {
+                let state = &mut self.ranks[rank.index()];
+                let threads = &mut state.threads[lane];
+                if threads.idle == 0 || threads.done {
+                    break;
+                }
+                let mut sight = Sight { copies: &self.copies, source: &self.source, model: &self.model, rank };
+                let next = state.engine.poll(threads.lane, &mut sight);
+                threads.waits_for = None;
+                match next {
+                    Next::Read(read) => {
+                        threads.idle -= 1;
+                        let doer = Doer::Thread(threads.lane);
+                        self.begin(rank, doer, read);
+                    }
+                    Next::Full => break,
+                    Next::Wait(sample) => {
+                        threads.waits_for = Some(sample);
+                        break;
+                    }
+                    Next::Done => threads.done = true,
+                }
+            }
+        }
+    }
+
+    /// A read begins.
+    fn begin(&mut self, rank: Rank, doer: Doer, read: Read) {
+        let state = &mut self.ranks[rank.index()];
+        for (sample, tier) in state.engine.evicted() {
+            self.copies.remove(sample, tier, rank);
+        }
+        let place = state.first_place + state.ready.len() as u64;
+        if doer == Doer::Thread(Lane::Staging) {
+            state.ready.push_back(false);
+        }
+        let task = Task { rank, doer, read, place, began: self.now };
+        let index = self.free_tasks.pop().unwrap_or(self.tasks.len());
+        if index == self.tasks.len() {
+            self.tasks.push(task);
+        } else {
+            self.tasks[index] = task;
+        }
+        if read.origin == Origin::Source {
+            let latency = self.model.fetch(read.origin, read.pace, Bytes(0));
+            self.later(latency, Happening::Answered(index));
+        } else {
+            self.later(self.model.fetch(read.origin, read.pace, read.bytes), Happening::Fetched(index));
+        }
+    }
+
+    /// A read has its bytes; they are decoded or written, and handed over.
+    fn fetched(&mut self, index: usize) {
+        let Task { rank, doer, read, began, .. } = self.tasks[index];
+        let took = self.now - began;
+        self.ranks[rank.index()].tally.record(Event::Read { origin: read.origin, bytes: read.bytes, took });
+        if let Some(Home { rank: to, tier }) = read.hand_over {
+            let took = self.model.hand_over(tier, read.bytes);
+            let origin = self.job.brief.hosts.as_seen_from(to, rank, tier);
+            self.ranks[to.index()].tally.record(Event::Read { origin, bytes: read.bytes, took });
+            self.later(took, Happening::Arrived { sample: read.sample.0, rank: to.0, tier: tier.0 });
+        }
+        let write = match doer {
+            Doer::Thread(Lane::Tier(tier)) => self.model.tier_write(tier),
+            Doer::Thread(Lane::Staging) | Doer::Trainer => self.model.stage_write(),
+        };
+        self.later(write * read.bytes, Happening::Written(index));
+    }
+
+    /// A read is complete.
+    fn written(&mut self, index: usize) {
+        let Task { rank, doer, read, place, .. } = self.tasks[index];
+        self.free_tasks.push(index);
+        let state = &mut self.ranks[rank.index()];
+        if let Some(tier) = state.engine.complete(&read) {
+            self.copies.record(read.sample, tier, rank, Seconds::ZERO);
+        }
+        match doer {
+            Doer::Thread(lane) => {
+                if let Some(threads) = state.threads.iter_mut().find(|threads| threads.lane == lane) {
+                    threads.idle += 1;
+                }
+                if lane == Lane::Staging {
+                    let place = (place - state.first_place) as usize;
+                    state.ready[place] = true;
+                    self.train(rank);
+                }
+            }
+            Doer::Trainer => {
+                state.tally.record(Event::Stall(self.now - self.tasks[index].began));
+                self.begin_training(rank, read.bytes, None);
+            }
+        }
+        if read.keep.is_some() || read.hand_over.is_some() {
+            self.wake(read.sample);
+        }
+        self.poll(rank);
+    }
+
+    /// Whoever waits for a sample asks again.
+    fn wake(&mut self, sample: SampleId) {
+        for rank in self.job.brief.hosts.all() {
+            let waits = |threads: &Threads| threads.waits_for == Some(sample);
+            if self.ranks[rank.index()].threads.iter().any(waits) {
+                self.poll(rank);
+            }
+        }
+    }
+
+    /// Lets the trainer of a rank go on, if it can.
+    fn train(&mut self, rank: Rank) {
+        let state = &mut self.ranks[rank.index()];
+        let Trainer::Waiting { since } = state.trainer else { return };
+        if state.left == 0 {
+            state.trainer = Trainer::AtBarrier;
+            self.at_barrier += 1;
+            return;
+        }
+        if state.engine.next_is_staged() && state.ready.front() == Some(&false) {
+            return;
+        }
+        let mut sight = Sight { copies: &self.copies, source: &self.source, model: &self.model, rank };
+        let Some(consumed) = state.engine.consume(&mut sight) else { return };
+        state.left -= 1;
+        state.tally.record(Event::Stall(self.now - since));
+        match consumed {
+            Consumed::Instant(bytes) => self.start_training(rank, bytes, None),
+            Consumed::Staged(bytes) => {
+                state.ready.pop_front();
+                state.first_place += 1;
+                self.begin_training(rank, bytes, Some(bytes));
+            }
+            Consumed::OnDemand(read) => {
+                state.trainer = Trainer::Reading;
+                self.begin(rank, Doer::Trainer, read);
+            }
+        }
+    }
+
+    /// A sample has come, and the trainer begins with it.
+    fn begin_training(&mut self, rank: Rank, bytes: Bytes, staged: Option<Bytes>) {
+        if self.in_first_step {
+            self.first_batch = self.first_batch.max(self.now);
+        }
+        self.start_training(rank, bytes, staged);
+    }
+
+    fn start_training(&mut self, rank: Rank, bytes: Bytes, staged: Option<Bytes>) {
+        self.ranks[rank.index()].trainer = Trainer::Training { staged };
+        let takes = self.model.compute(bytes);
+        self.later(takes, Happening::Trained(rank.0));
+    }
+
+    /// A rank has trained on a sample.
+    fn trained(&mut self, rank: Rank) {
+        let state = &mut self.ranks[rank.index()];
+        if let Trainer::Training { staged: Some(bytes) } = state.trainer {
+            state.engine.release(bytes);
+        }
+        state.trainer = Trainer::Waiting { since: self.now };
+        self.train(rank);
+        self.poll(rank);
+    }
+}
