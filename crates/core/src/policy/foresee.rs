@@ -88,6 +88,8 @@ struct Cover<'a> {
     roomiest: Vec<BinaryHeap<(Bytes, Reverse<Rank>)>>,
     /// Tiers that peers read faster than a rank reads its own next tier: worth filling on another rank first.
     worth_afar: Vec<bool>,
+    /// A size that fitted nowhere. Room only shrinks: nothing of that size or above will fit any more.
+    hopeless: Bytes,
 }
 
 impl<'a> Cover<'a> {
@@ -100,14 +102,18 @@ impl<'a> Cover<'a> {
         });
         let roomiest = roomiest.collect();
         let worth_afar = (0..tiers).map(|tier| is_worth_afar(&brief.system, tier)).collect();
-        Self { brief, homes: Homes::none(brief.catalog.len()), room, roomiest, worth_afar }
+        let homes = Homes::none(brief.catalog.len());
+        Self { brief, homes, room, roomiest, worth_afar, hopeless: Bytes(u64::MAX) }
     }
 
     /// Finds a home for a sample: on its favourite rank, else, before a slow tier there, in a fast one elsewhere.
     fn place(&mut self, sample: SampleId, favourite: Rank) {
         let bytes = self.brief.catalog.size(sample);
-        let tiers = (1..self.brief.system.tiers.len()).map(|tier| TierId(tier as u8));
-        for tier in tiers.clone() {
+        if bytes >= self.hopeless {
+            return;
+        }
+        let tiers = self.brief.system.tiers.len() as u8;
+        for tier in (1..tiers).map(TierId) {
             if self.room.take(favourite, tier, bytes) {
                 return self.homes.set(sample, Some(Home { rank: favourite, tier }));
             }
@@ -115,11 +121,12 @@ impl<'a> Cover<'a> {
                 return;
             }
         }
-        for tier in tiers.filter(|tier| !self.worth_afar[tier.index()]).collect::<Vec<_>>() {
-            if self.place_afar(sample, bytes, tier) {
+        for tier in (1..tiers).map(TierId) {
+            if !self.worth_afar[tier.index()] && self.place_afar(sample, bytes, tier) {
                 return;
             }
         }
+        self.hopeless = bytes;
     }
 
     /// Puts a sample into the tier of the rank that has most room in it.
@@ -157,13 +164,13 @@ impl<'a> Cover<'a> {
             return;
         }
         waiting.sort_unstable();
-        let mut tenants: Vec<Vec<(Bytes, SampleId)>> = Vec::new();
         let tiers = self.brief.system.tiers.len();
-        tenants.resize(self.brief.hosts.ranks() as usize * tiers, Vec::new());
+        let mut tenants: Vec<Vec<(Bytes, SampleId)>> = vec![Vec::new(); self.brief.hosts.ranks() as usize * tiers];
+        let tenants_max = (TENANTS_MAX / tenants.len()).clamp(16, GAP_CANDIDATES);
         for sample in catalog.samples() {
             if let Some(home) = self.homes.get(sample) {
                 let list = &mut tenants[home.rank.index() * tiers + home.tier.index()];
-                if list.len() < GAP_CANDIDATES {
+                if list.len() < tenants_max {
                     list.push((catalog.size(sample), sample));
                 }
             }
@@ -199,6 +206,9 @@ impl<'a> Cover<'a> {
 
 /// Samples that are looked at on each side of a swap: differences among so many come as close to a gap as it matters.
 const GAP_CANDIDATES: usize = 4096;
+
+/// Samples that are looked at on all ranks together: a few megabytes.
+const TENANTS_MAX: usize = 1 << 18;
 
 /// Whether a tier of another rank is faster to read than the rank's own next tier.
 fn is_worth_afar(system: &System, tier: usize) -> bool {
