@@ -6,6 +6,7 @@ pub mod assign;
 pub mod bound;
 pub mod catalog;
 pub mod engine;
+pub mod foresight;
 pub mod ids;
 pub mod model;
 pub mod policy;

@@ -199,7 +199,7 @@ impl Layout {
     }
 
     /// Length of the orders that are dealt.
-    pub(super) fn positions(&self) -> u64 {
+    pub(crate) fn positions(&self) -> u64 {
         self.positions
     }
 
@@ -214,6 +214,19 @@ impl Layout {
         };
         let first = u64::from(step.0) * u64::from(self.global_batch) + u64::from(offset);
         Share { first, stride, len }
+    }
+
+    /// All that a rank is dealt in an epoch, in order.
+    pub(crate) fn each_dealt(&self, rank: Rank, mut then: impl FnMut(Dealt)) {
+        for step in (0..self.steps).map(Step) {
+            let share = self.share(rank, step);
+            (0..share.len).for_each(|index| then(self.dealt_of(share, index)));
+        }
+    }
+
+    /// Whether every position of the order is dealt exactly once.
+    pub(crate) fn deals_each_once(&self) -> bool {
+        self.kept == self.positions
     }
 
     /// What a share holds at an index.

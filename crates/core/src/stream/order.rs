@@ -115,6 +115,23 @@ impl EpochOrder {
         };
         (position != ABSENT).then_some(Position(u64::from(position)))
     }
+
+    /// The first positions of many samples, one after another, as [`EpochOrder::position`] gives them: what kind of
+    /// order this is, is asked once.
+    #[inline]
+    pub(crate) fn each_position(
+        &self,
+        samples: impl Iterator<Item = SampleId>,
+        mut then: impl FnMut(Option<Position>),
+    ) {
+        let known = self.samples;
+        match &self.kind {
+            Kind::Feistel(feistel) => {
+                samples.for_each(|s| then((s.0 < known).then(|| Position(u64::from(feistel.invert(s.0))))));
+            }
+            Kind::Table { .. } | Kind::Sequential => samples.for_each(|s| then(self.position(s))),
+        }
+    }
 }
 
 /// First positions by sample.

@@ -106,9 +106,7 @@ impl Orders {
         let shared = &*self.shared;
         assert!(e.0 < shared.epochs, "epoch {e} of {}", shared.epochs);
         match &shared.making {
-            Making::Drawn(Shuffle::Feistel { seed }) => {
-                Arc::new(EpochOrder::feistel(Feistel::new(shared.samples, Feistel::key(*seed, e.0))))
-            }
+            Making::Drawn(Shuffle::Feistel { seed }) => Arc::new(feistel_order(*seed, e, shared.samples)),
             Making::Drawn(Shuffle::Sequential) => Arc::new(EpochOrder::sequential(shared.samples)),
             Making::Drawn(Shuffle::Torch { seed }) => shared.window.get(e, || {
                 let drawn = torch::randperm(shared.samples, seed.wrapping_add(u64::from(e.0)));
@@ -123,6 +121,48 @@ impl Orders {
                 rewritten
             }),
         }
+    }
+
+    /// One epoch's order where it is computed, not looked up in a table: small, and as quick to make as to share.
+    ///
+    /// # Panics
+    ///
+    /// When the job ends before `e`.
+    pub(crate) fn computed(&self, e: Epoch) -> Option<EpochOrder> {
+        let Shared { making, samples, epochs, .. } = &*self.shared;
+        assert!(e.0 < *epochs, "epoch {e} of {epochs}");
+        match making {
+            Making::Drawn(Shuffle::Feistel { seed }) => Some(feistel_order(*seed, e, *samples)),
+            Making::Drawn(Shuffle::Sequential) => Some(EpochOrder::sequential(*samples)),
+            Making::Drawn(Shuffle::Torch { .. } | Shuffle::Explicit(_)) | Making::Rewritten { .. } => None,
+        }
+    }
+
+    /// How many epochs' tables the window keeps at once; `None` where orders are computed.
+    pub(crate) fn window_epochs(&self) -> Option<u32> {
+        match &self.shared.making {
+            Making::Drawn(Shuffle::Feistel { .. } | Shuffle::Sequential) => None,
+            _ => Some(self.shared.window.epochs_max as u32),
+        }
+    }
+
+    /// What the tables of the window take together when it is full, those of the orders rewritten included.
+    pub fn window_bytes(&self) -> u64 {
+        let Shared { making, len, samples, epochs, .. } = &*self.shared;
+        let full = u64::from(self.window_epochs().unwrap_or(0).min(*epochs));
+        match making {
+            Making::Drawn(Shuffle::Explicit(_)) => full * table_bytes(0, *samples),
+            Making::Drawn(_) => full * table_bytes(*len, *samples),
+            Making::Rewritten { from, .. } => full * table_bytes(*len, *samples) + from.window_bytes(),
+        }
+    }
+
+    /// Whether it is known that every epoch holds every sample once; lists and rewritings may do otherwise.
+    pub(crate) fn hold_each_once(&self) -> bool {
+        matches!(
+            self.shared.making,
+            Making::Drawn(Shuffle::Torch { .. } | Shuffle::Feistel { .. } | Shuffle::Sequential)
+        )
     }
 
     /// The same orders with each epoch rewritten (re-dealing, substitution). What `f` returns is kept in a window of
@@ -142,6 +182,10 @@ impl fmt::Debug for Orders {
         let mut orders = f.debug_struct("Orders");
         orders.field("len", len).field("samples", samples).field("epochs", epochs).finish_non_exhaustive()
     }
+}
+
+fn feistel_order(seed: u64, e: Epoch, samples: u32) -> EpochOrder {
+    EpochOrder::feistel(Feistel::new(samples, Feistel::key(seed, e.0)))
 }
 
 /// The common length of explicit lists.
