@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use crate::ids::Epoch;
 use crate::stream::{EpochOrder, Orders};
 
-/// Epochs that have a place here, some 10 MB of them; later ones are asked from [`Orders`] every time. Jobs are far
+/// Epochs that have a place here, 30 MB at most; later ones are asked from [`Orders`] every time. Jobs are far
 /// shorter.
 const PLACES_MAX: u32 = 1 << 16;
 

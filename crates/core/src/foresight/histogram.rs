@@ -1,12 +1,12 @@
 //! The papers' figures: how many samples are used how often (HDMLP), and how many steps pass until a sample is used
 //! again on its host (Lobster).
 
-use super::{By, Foresight};
+use super::{By, Foresight, When};
 use crate::ids::{Epoch, Host, SampleId};
 
-/// Looks at an epoch for a sample that one histogram of reuse may take: a quarter of a second or so. Jobs with fewer
-/// are taken whole.
-const LOOKS_MAX: u64 = 1 << 24;
+/// Looks for one sample in one epoch that a histogram of reuse may take: a quarter of a second or so (bench
+/// `reuse_histogram`). Jobs with fewer are counted whole.
+const LOOKS_MAX: u64 = 1 << 23;
 
 /// Steps to the next use, in bins of equal width.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Foresight {
                     let (Some(slot), Some(last)) = (slot.filter(|slot| ranks.contains(slot.rank)), last) else {
                         return;
                     };
-                    let now = self.job_step(super::When { epoch, step: slot.step });
+                    let now = self.job_step(When { epoch, step: slot.step });
                     if let Some(before) = last.replace(now) {
                         histogram.add(now - before);
                     }
@@ -94,10 +94,11 @@ mod tests {
     fn bins_double_until_they_cover_whatever_the_order() {
         let distances = [0, 1, 2, 3, 5, 8, 13, 21, 34];
         for bins in 1..8 {
-            let mut forth = Histogram::new(bins);
-            distances.iter().for_each(|&distance| forth.add(distance));
-            let mut back = Histogram::new(bins);
-            distances.iter().rev().for_each(|&distance| back.add(distance));
+            let (mut forth, mut back) = (Histogram::new(bins), Histogram::new(bins));
+            for (&distance, &from_end) in distances.iter().zip(distances.iter().rev()) {
+                forth.add(distance);
+                back.add(from_end);
+            }
             assert_eq!(forth, back);
             assert_eq!(forth.counts.len(), bins);
             assert_eq!(forth.counts.iter().sum::<u64>(), 9);
