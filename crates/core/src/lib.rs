@@ -7,6 +7,7 @@ pub mod bound;
 pub mod catalog;
 pub mod engine;
 pub mod foresight;
+pub mod homes;
 pub mod ids;
 pub mod model;
 pub mod policy;
