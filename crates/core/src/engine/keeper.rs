@@ -242,15 +242,24 @@ impl HomesKeeper {
             self.epoch = next.epoch;
             self.pools.iter_mut().for_each(|pool| pool.forget_before(space.now));
         }
-        let again = || self.foresight.next_use(sample, next.epoch, By::Rank(self.rank)).map(|again| again.when);
         if let Some(tier) = space.holdings.get(sample) {
-            let again = again();
+            let again = self.again(next, Epoch(u32::MAX));
             let pool = self.pools.iter_mut().find(|pool| pool.tier() == tier)?;
             pool.touch(sample, again);
             return None;
         }
-        let again = again()?;
+        // A use beyond all that a full pool holds is not worth a copy: it need not be looked for.
+        let horizon = self.pools.iter().map(|pool| pool.horizon(next.bytes)).max()?;
+        let again = self.again(next, horizon)?;
         self.admit(sample, again, home, space)
+    }
+
+    /// When this rank uses a sample again, up to an epoch, as far as orders are kept.
+    fn again(&self, next: Upcoming, horizon: Epoch) -> Option<When> {
+        // Tables at hand: the epoch of the staging threads, and as many as are kept beyond it.
+        let kept = next.epoch.0.saturating_add(self.foresight.epochs_kept().max(2));
+        let epochs = next.epoch.0 + 1..horizon.0.saturating_add(1).min(kept);
+        self.foresight.next_use_in(next.sample, epochs, By::Rank(self.rank)).map(|again| again.when)
     }
 
     /// Takes a copy in where it is cheaper than fetching from its home.

@@ -48,6 +48,14 @@ impl Pool {
         self.tier
     }
 
+    /// The last epoch in which a copy of so many bytes may be used again to be taken in.
+    pub(super) fn horizon(&self, bytes: Bytes) -> Epoch {
+        match self.by_next_use.peek() {
+            Some((when, _)) if self.free < bytes => when.epoch,
+            _ => NEVER.epoch,
+        }
+    }
+
     /// Takes a copy in that will be used at `next`, if room is free or can be made without harm: by copies that are
     /// used later than it.
     pub(super) fn admit(&mut self, sample: SampleId, next: When, space: &mut Space<'_>) -> bool {
