@@ -92,6 +92,29 @@ fn the_staging_buffer_alone_takes_2_76_hours_whatever_its_size() {
 }
 
 #[test]
+fn eighty_gigabytes_of_slow_storage_are_as_good_as_forty_of_memory() {
+    // Figure 8 of HDMLP: S3, a staging buffer of 4 GB, and storage of 100 MB/s for two threads.
+    let hours = |policy: &str, memory: u32, slow: u32| {
+        let (memory, slow) = (memory * 1024, slow * 1024);
+        let sets = [
+            "system.tier.0.capacity_mb=4096".to_owned(),
+            format!("system.tier.1.capacity_mb={memory}"),
+            format!("system.tier.2.capacity_mb={slow}"),
+            "system.tier.2.read_mb_per_s={2=100}".to_owned(),
+            "system.tier.2.write_mb_per_s={2=100}".to_owned(),
+        ];
+        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        policy_s(&job("hdmlp-s3", &sets), policy) / 3600.0
+    };
+    for policy in ["nopfs", "foresee"] {
+        let (none, memory, slow) = (hours(policy, 0, 0), hours(policy, 40, 0), hours(policy, 0, 80));
+        assert!((none - 2.76).abs() < 0.03, "{policy} without tiers: {none:.3} h");
+        assert!((slow / memory - 1.0).abs() < 0.05, "{policy}: {slow:.3} h against {memory:.3} h");
+        assert!(memory < 0.95 * none, "{policy}: {memory:.3} h, and {none:.3} h without");
+    }
+}
+
+#[test]
 fn locality_aware_loading_saves_what_the_closed_form_says() {
     // One reader thread, no preprocessing or training to speak of: what is left is the I/O of equations 7 and 8.
     let sets = [

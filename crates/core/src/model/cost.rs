@@ -1,7 +1,9 @@
 //! What a byte costs from each origin, worked out once so that a read costs a multiplication.
 //!
 //! `fetch = s / min(b_fs, t(gamma)/gamma)` from the source, `s / min(b_c, r_j(p_j)/p_j)` from a peer's tier and
-//! `s / (r_j(p_j)/p_j)` from the rank's own; `write = max(s/beta, s/(w_0(p_0)/p_0))` into the staging buffer.
+//! `s / (r_j(p_j)/p_j)` from the rank's own; `write = max(s/beta, s/(w_0(p_0)/p_0))` into the staging buffer. In the
+//! papers' reading ([`Contention::Ranks`]) a read from a tier gets `r_j(p_j)`, as one from the source gets
+//! `t(gamma)/gamma`, whatever the number of threads: so it must be for their figures to come out.
 
 use super::{Contention, System, Trainer};
 use crate::ids::TierId;
@@ -49,7 +51,8 @@ pub struct Model {
     source: Vec<Pace>,
     link: Pace,
     latency: Seconds,
-    expansion: f64,
+    /// None where samples stay as they are.
+    expansion: Option<f64>,
     network: Pace,
     /// No read from elsewhere is cheaper than this.
     best_elsewhere: Pace,
@@ -62,7 +65,11 @@ impl Model {
             .tiers
             .iter()
             .map(|tier| {
-                let read = tier.read.at(tier.threads).shared_by(tier.threads);
+                let together = tier.read.at(tier.threads);
+                let read = match system.contention {
+                    Contention::Ranks => together,
+                    Contention::Reads => together.shared_by(tier.threads),
+                };
                 TierCost {
                     read: read.pace(),
                     peer: read.min(system.network).pace(),
@@ -94,7 +101,7 @@ impl Model {
             source,
             link,
             latency: system.source_latency,
-            expansion: trainer.expansion,
+            expansion: Some(trainer.expansion).filter(|expansion| (expansion - 1.0).abs() > f64::EPSILON),
             network: system.network.pace(),
             best_elsewhere,
         }
@@ -122,7 +129,7 @@ impl Model {
     /// What a sample takes of the staging buffer: its size once decoded.
     #[inline]
     pub fn staged(&self, bytes: Bytes) -> Bytes {
-        Bytes((bytes.0 as f64 * self.expansion).ceil() as u64)
+        self.expansion.map_or(bytes, |expansion| Bytes((bytes.0 as f64 * expansion).ceil() as u64))
     }
 
     /// Handing a sample to its home, and writing it there, which overlap.

@@ -36,7 +36,7 @@ pub struct Tier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contention {
     /// The papers' reading: gamma is the number of ranks with a source read under way, and each read gets
-    /// t(gamma)/gamma whatever its rank's number of threads.
+    /// t(gamma)/gamma, and from a tier `r_j(p_j)`, whatever its rank's number of threads.
     Ranks,
     /// The physical one: gamma is the number of reads under way, which get t(gamma) all together.
     Reads,
