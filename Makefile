@@ -21,8 +21,8 @@ demo: ## build the foresee command and simulate a training job
 	@FORESEE_BIN="$(BUILD_DIR)/release/foresee" tools/demo.sh
 
 .PHONY: test
-test: ## run all tests: the crates', then the command's and the frame's
-	@tools/setup.sh build venv >/dev/null
+test: ## run all tests: the crates', then the command's, the reports' in a browser and the frame's
+	@tools/setup.sh build venv browser >/dev/null
 	cargo test --workspace
 	cargo build --package foresee-cli --bin foresee
 	@venv=$$(tools/setup.sh venv) && \

@@ -4,6 +4,7 @@
 #   tools/setup.sh build    a linker, and a cargo new enough for Cargo.toml's rust-version
 #   tools/setup.sh lint     rustfmt and clippy
 #   tools/setup.sh venv     a virtual environment with tools/requirements-test.txt; prints its path
+#   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
 #
 # Words can be combined, so that one apt-get run (or one line) covers all missing packages. Only the path of the
 # virtual environment goes to stdout; all else goes to stderr.
@@ -110,6 +111,26 @@ ensure_packages() {
     [ -z "$packages" ] || die "still missing after apt-get install:$packages (is another cc or python3 first in PATH?)"
 }
 
+# --- Browser ---------------------------------------------------------------------------------------------------------
+
+# The names that tests/report/conftest.py looks for.
+have_browser() { have chromium || have chromium-browser || have google-chrome; }
+
+# A machine without a browser, or a system whose Chromium is no package, still runs all other tests.
+ensure_browser() {
+    have_browser && return 0
+    packages=" chromium"
+    skipped="the tests of reports in a browser are skipped"
+    # Subshells, because a failed apt_install ends the shell that it is in.
+    if have apt-get && [ "$(id -u)" = 0 ]; then
+        (apt_install "") || say "without a browser $skipped"
+    elif have apt-get && have sudo && sudo -n true >/dev/null 2>&1; then
+        (apt_install "sudo -n") || say "without a browser $skipped"
+    else
+        say "no browser: $skipped; install it with: sudo apt-get install$packages"
+    fi
+}
+
 # --- Rust ------------------------------------------------------------------------------------------------------------
 
 # True if version $1 is at least version $2; the first two numbers count.
@@ -190,19 +211,21 @@ ensure_venv() {
 
 # ---------------------------------------------------------------------------------------------------------------------
 
-want_build=0 want_lint=0 want_venv=0
-[ $# -gt 0 ] || die "usage: tools/setup.sh build|lint|venv ..."
+want_build=0 want_lint=0 want_venv=0 want_browser=0
+[ $# -gt 0 ] || die "usage: tools/setup.sh build|lint|venv|browser ..."
 for word in "$@"; do
     case $word in
         build) want_build=1 ;;
         lint) want_lint=1 ;;
         venv) want_venv=1 ;;
-        *) die "tools/setup.sh: no such word: $word (build, lint, venv)" ;;
+        browser) want_browser=1 ;;
+        *) die "tools/setup.sh: no such word: $word (build, lint, venv, browser)" ;;
     esac
 done
 
 if [ "$want_build" = 1 ] || [ "$want_lint" = 1 ]; then ensure_cargo; fi
 if [ "$want_venv" = 1 ]; then find_python; fi
 ensure_packages
+if [ "$want_browser" = 1 ]; then ensure_browser; fi
 if [ "$want_lint" = 1 ]; then ensure_lint; fi
 if [ "$want_venv" = 1 ]; then ensure_venv; fi

@@ -37,6 +37,7 @@ for word in "$@"; do
     case $word in
         gcc) printf '#!/bin/sh\\necho /lib/crt1.o\\n' >"$bin/cc" && chmod +x "$bin/cc" ;;
         python3-venv) : >"$machine/ensurepip" ;;
+        chromium) printf '#!/bin/sh\\n' >"$bin/chromium" && chmod +x "$bin/chromium" ;;
     esac
 done
 """
@@ -216,6 +217,40 @@ def test_packages_that_do_not_help_are_named(machine):
     done = machine.setup("venv")
     assert done.returncode == 1
     assert "still missing after apt-get install: python3-venv" in done.stderr
+
+
+def test_root_installs_a_browser(machine):
+    machine.root_without_sudo()
+    done = machine.setup("browser")
+    assert done.returncode == 0, done.stderr
+    assert machine.calls()[1].endswith(" chromium")
+    machine.calls_file.write_text("")
+    assert machine.setup("browser").stderr == ""
+    assert machine.calls() == []
+
+
+@pytest.mark.parametrize("browser", ["chromium", "chromium-browser", "google-chrome"])
+def test_a_browser_that_is_there_is_taken(machine, browser):
+    machine.stub(browser, "exit 0")
+    done = machine.setup("browser")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_root_or_sudo_one_line_names_the_browser_and_the_rest_goes_on(machine):
+    done = machine.setup("build", "venv", "browser")
+    assert done.returncode == 0
+    (line, *_) = done.stderr.splitlines()
+    assert "skipped" in line and "sudo apt-get install chromium" in line
+    assert machine.calls() == ["venv", "pip"]
+
+
+def test_a_browser_that_cannot_be_installed_is_no_failure(machine):
+    machine.root_without_sudo()
+    machine.stub("apt-get", "exit 100")
+    done = machine.setup("browser")
+    assert done.returncode == 0
+    assert "could not install: chromium" in done.stderr
+    assert "skipped" in done.stderr.splitlines()[-1]
 
 
 def test_missing_cargo_names_rustup(machine):

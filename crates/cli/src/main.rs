@@ -1,6 +1,7 @@
 //! The `foresee` command. Bad input ends with exit code 2 and one line that says what is wrong and what to do.
 
 mod progress;
+mod report;
 mod simulate;
 mod table;
 

@@ -1,4 +1,4 @@
-//! `foresee simulate`: a scenario, policy by policy, as a table or as JSON.
+//! `foresee simulate`: a scenario, policy by policy, as a table or as JSON, and as a page to look at.
 
 use std::path::PathBuf;
 
@@ -8,6 +8,7 @@ use foresee_sim::job::Job;
 use foresee_sim::scenario::{Scenario, Set};
 
 use crate::progress::Progress;
+use crate::report::{self, Report};
 use crate::table;
 
 /// What `foresee simulate` takes.
@@ -25,6 +26,9 @@ pub(crate) struct Arguments {
     /// Change a value of the scenario, such as `job.ranks=8` or `system.tier.1.capacity_mb=0`; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
+    /// Also write a page with charts: one file that needs no network.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 /// Simulates and prints.
@@ -32,12 +36,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let policies = chosen(&arguments.policies)?;
     let sets = arguments.sets.iter().map(|set| set.parse::<Set>()).collect::<Result<Vec<_>, _>>()?;
     let scenario = Scenario::load(&arguments.scenario, &sets)?;
+    if let Some(path) = &arguments.report {
+        report::check(path)?;
+    }
     let accesses = u64::from(scenario.dataset.samples) * u64::from(scenario.job.epochs);
     let mut progress = Progress::new(accesses, policies.len() as u64 + 1);
     progress.tick("drawing sizes", 0);
     let job = Job::new(&scenario)?;
     let comparison = foresee_sim::compare(&job, &policies, |policy, done| progress.tick(policy, done));
     drop(progress);
+    if let Some(path) = &arguments.report {
+        let inputs = report::inputs(&scenario);
+        report::write(&Report { comparison: &comparison, inputs, frequency: None, reuse: None, sweep: None }, path)?;
+    }
     let text = if arguments.json { serde_json::to_string_pretty(&comparison)? } else { table::comparison(&comparison) };
     table::print(&text)
 }

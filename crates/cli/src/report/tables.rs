@@ -1,0 +1,152 @@
+//! The numbers as tables, policy by policy. A column has one unit, named in its head.
+
+use foresee_sim::outcome::{Comparison, Outcome};
+use serde::Serialize;
+
+use super::format::{Unit, number};
+
+/// Numbers, policy by policy.
+#[derive(Serialize)]
+pub(super) struct Table {
+    title: &'static str,
+    head: Vec<String>,
+    rows: Vec<Line>,
+}
+
+/// One policy's numbers.
+#[derive(Serialize)]
+struct Line {
+    policy: String,
+    is_supported: bool,
+    cells: Vec<String>,
+}
+
+/// A column: its title, its numbers policy by policy, and how they are shown.
+struct Column {
+    title: String,
+    values: Vec<Option<f64>>,
+    kind: Kind,
+}
+
+/// What a column's numbers are.
+#[derive(Clone, Copy)]
+enum Kind {
+    Seconds,
+    Bytes,
+    Count,
+    Ratio,
+}
+
+/// All tables of a comparison.
+pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
+    vec![
+        times(comparison),
+        by_origin(comparison, "Bytes by origin", Kind::Bytes, |outcome, origin| {
+            Some(*outcome.bytes.get(origin)? as f64)
+        }),
+        by_origin(comparison, "Reads by origin", Kind::Count, |outcome, origin| {
+            Some(*outcome.reads.get(origin)? as f64)
+        }),
+        by_origin(comparison, "Fetch time by origin, all loader threads together", Kind::Seconds, |outcome, origin| {
+            outcome.fetch_s.get(origin).copied()
+        }),
+    ]
+}
+
+/// The origins that some policy used: source, peers, then tiers.
+pub(super) fn origins(comparison: &Comparison) -> Vec<String> {
+    let used = comparison.results.iter().flat_map(|outcome| &outcome.bytes).filter(|(_, bytes)| **bytes > 0);
+    let mut origins: Vec<String> = used.map(|(origin, _)| origin.clone()).collect();
+    origins.sort_by_key(|origin| rank_of(origin));
+    origins.dedup();
+    origins
+}
+
+fn rank_of(origin: &str) -> (usize, String) {
+    let rank = match origin {
+        "source" => 0,
+        "peer" => 1,
+        "host_peer" => 2,
+        other => tier_of(other).map_or(usize::MAX, |tier| 2 + tier),
+    };
+    (rank, origin.to_owned())
+}
+
+/// The number of a tier's origin.
+pub(super) fn tier_of(origin: &str) -> Option<usize> {
+    origin.strip_prefix("tier")?.parse().ok()
+}
+
+/// An origin as people call it.
+pub(super) fn origin_name(origin: &str) -> String {
+    match origin {
+        "host_peer" => "same-host peer".to_owned(),
+        other => tier_of(other).map_or_else(|| other.to_owned(), |tier| format!("tier {tier}")),
+    }
+}
+
+fn times(comparison: &Comparison) -> Table {
+    let column = |title: &str, kind: Kind, of: &dyn Fn(&Outcome) -> Option<f64>| Column {
+        title: title.to_owned(),
+        values: comparison.results.iter().map(of).collect(),
+        kind,
+    };
+    let ratio = |outcome: &Outcome| Some(outcome.total_s? / comparison.lower_bound_s);
+    let columns = [
+        column("time", Kind::Seconds, &|outcome| outcome.total_s),
+        column("\u{d7} lower bound", Kind::Ratio, &ratio),
+        column("start-up", Kind::Seconds, &|outcome| outcome.startup_s),
+        column("stall", Kind::Seconds, &|outcome| outcome.stall_s),
+        column("first batch", Kind::Seconds, &|outcome| outcome.first_batch_s),
+    ];
+    table("Times", comparison, &columns)
+}
+
+fn by_origin(
+    comparison: &Comparison,
+    title: &'static str,
+    kind: Kind,
+    of: impl Fn(&Outcome, &str) -> Option<f64>,
+) -> Table {
+    let ran = |outcome: &Outcome, origin: &str| if outcome.supported { of(outcome, origin) } else { None };
+    let column = |origin: String| Column {
+        title: origin_name(&origin),
+        values: comparison.results.iter().map(|outcome| ran(outcome, &origin)).collect(),
+        kind,
+    };
+    table(title, comparison, &origins(comparison).into_iter().map(column).collect::<Vec<_>>())
+}
+
+fn table(title: &'static str, comparison: &Comparison, columns: &[Column]) -> Table {
+    let units: Vec<Unit> = columns.iter().map(Column::unit).collect();
+    let line = |(at, outcome): (usize, &Outcome)| Line {
+        policy: outcome.policy.clone(),
+        is_supported: outcome.supported,
+        cells: columns.iter().zip(&units).map(|(column, unit)| column.cell(at, *unit)).collect(),
+    };
+    Table {
+        title,
+        head: columns.iter().zip(&units).map(|(column, unit)| unit.title(&column.title)).collect(),
+        rows: comparison.results.iter().enumerate().map(line).collect(),
+    }
+}
+
+impl Column {
+    fn unit(&self) -> Unit {
+        let most = self.values.iter().flatten().copied().fold(0.0, f64::max);
+        match self.kind {
+            Kind::Seconds => Unit::of_seconds(most),
+            Kind::Bytes => Unit::of_bytes(most),
+            Kind::Count | Kind::Ratio => Unit::COUNT,
+        }
+    }
+
+    fn cell(&self, at: usize, unit: Unit) -> String {
+        let Some(value) = self.values[at] else { return "\u{2013}".to_owned() };
+        match self.kind {
+            Kind::Count => number(value, 0),
+            Kind::Ratio => number(value, 3),
+            Kind::Seconds | Kind::Bytes => unit.bare(value),
+        }
+    }
+}
