@@ -21,7 +21,10 @@ POLICIES = [
     "lbann-preload",
     "distributed-cache",
     "locality-aware",
+    "monarch",
     "nopfs",
+    "lobster",
+    "foresee",
 ]
 S1 = ROOT / "scenarios" / "hdmlp-s1.toml"
 SHIPPED = sorted((ROOT / "scenarios").glob("*.toml"))
@@ -82,6 +85,24 @@ def test_policies_and_settings_can_be_chosen(foresee):
     assert printed["results"][1]["reads"]["source"] == 10_000 * 10
 
 
+def test_a_sweep_runs_every_combination(foresee):
+    axes = ("--sweep", "system.tier.1.capacity_mb=0,100", "--sweep", "job.ranks=2,4")
+    printed = simulated(foresee, S1, *axes, "--policy", "nopfs", "--policy", "foresee")
+    assert set(printed) == {"sweep"}
+    settings = [point["set"] for point in printed["sweep"]]
+    assert settings == [
+        {"system.tier.1.capacity_mb": capacity, "job.ranks": ranks} for capacity in (0, 100) for ranks in (2, 4)
+    ]
+    for point in printed["sweep"]:
+        assert [result["policy"] for result in point["results"]] == ["nopfs", "foresee"]
+        alone = simulated(
+            foresee, S1, "--policy", "foresee", *(f"--set={key}={value}" for key, value in point["set"].items())
+        )
+        assert point["results"][1] == alone["results"][0]
+    table = foresee("simulate", S1, *axes, "--policy", "nopfs")
+    assert table.code == 0 and table.stdout.count("\n") == 5
+
+
 def test_the_same_scenario_prints_the_same(foresee):
     assert simulated(foresee, S1) == simulated(foresee, S1)
 
@@ -115,7 +136,18 @@ def test_the_source_minimum_counts_whole_samples_that_the_tiers_carry(foresee):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ((S1, "--policy", "nopf"), ["--policy nopf", "nopfs"]),
+        ((S1, "--policy", "nopf"), ["--policy nopf", "did you mean nopfs?"]),
+        ((S1, "--policy", "xyz"), ["--policy xyz", "choose from", "foresee"]),
+        ((S1, "--policy", "a\nb"), ["no such policy"]),
+        ((S1, "--frobnicate"), ["--frobnicate", "--help"]),
+        ((), ["FILE.toml", "--help"]),
+        ((S1, "--sweep", "job.ranks"), ["--sweep job.ranks", "KEY=V1,V2"]),
+        ((S1, "--sweep", "job.rank=4,8"), ["job.rank=4", "job.ranks"]),
+        ((S1, "--sweep", "job.ranks=4,0"), ["job.ranks=0", "too small"]),
+        ((S1, *("--sweep", "job.seed=1,2") * 3), ["too many"]),
+        ((S1, "--report", "/nowhere/page.html"), ["--report /nowhere/page.html", "no such folder"]),
+        ((S1, "--set", "job.epochs=1000000", "--set", "dataset.size_mb={fixed=1e9}"), ["dataset.size_mb", "epochs"]),
+        ((S1, "--set", 'name="a\\u001bb"'), ["name", "control character"]),
         ((S1, "--set", "job.rank=4"), ["--set job.rank=4", "job.ranks"]),
         ((S1, "--set", "job.ranks"), ["--set job.ranks", "KEY=VALUE"]),
         ((S1, "--set", "job.ranks=0"), ["--set job.ranks=0", "too small"]),

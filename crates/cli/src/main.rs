@@ -1,8 +1,10 @@
 //! The `foresee` command. Bad input ends with exit code 2 and one line that says what is wrong and what to do.
 
+mod histograms;
 mod progress;
 mod report;
 mod simulate;
+mod sweep;
 mod table;
 
 use std::process::ExitCode;
@@ -24,17 +26,37 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(asked) if !asked.use_stderr() => asked.exit(),
+        Err(wrong) => return refuse(&usage(&wrong)),
+    };
+    let done = match arguments.command {
         Command::Simulate(arguments) => simulate::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            #[expect(clippy::print_stderr, reason = "the command's one place for errors")]
-            {
-                eprintln!("foresee: {error:#}");
-            }
-            ExitCode::from(2)
-        }
+        Err(error) => refuse(&format!("{error:#}")),
     }
+}
+
+/// What is wrong with the command line, in one line.
+fn usage(wrong: &clap::Error) -> String {
+    if wrong.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "no command given; try foresee --help".to_owned();
+    }
+    let text = wrong.to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+    format!("{}; try foresee --help", said.join(" ").trim_start_matches("error: "))
+}
+
+/// Says what is wrong, on one line whatever it quotes.
+fn refuse(said: &str) -> ExitCode {
+    let line: String = said.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    #[expect(clippy::print_stderr, reason = "the command's one place for errors")]
+    {
+        eprintln!("foresee: {line}");
+    }
+    ExitCode::from(2)
 }

@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use foresee_sim::outcome::{Comparison, Outcome};
 
+use crate::sweep::Sweep;
+
 /// The comparison of policies as a table with a head and foot.
 pub(crate) fn comparison(comparison: &Comparison) -> String {
     let mut table = Table::new();
@@ -32,6 +34,24 @@ pub(crate) fn comparison(comparison: &Comparison) -> String {
     let refused = comparison.results.iter().filter_map(|outcome| Some((&outcome.policy, outcome.reason.as_ref()?)));
     text.extend(refused.map(|(policy, reason)| format!("\n{policy}: not supported: {reason}")));
     text
+}
+
+/// A sweep: a row for each setting, a column for each policy's time.
+pub(crate) fn sweep(sweep: &Sweep) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let policies = sweep.sweep.first().map_or(&[][..], |point| &point.results);
+    let keys = sweep.axes.iter().map(|axis| axis.key.clone());
+    let bound = ["lower bound".to_owned()];
+    table.set_header(keys.chain(bound).chain(policies.iter().map(|outcome| outcome.policy.clone())));
+    for point in &sweep.sweep {
+        let times = point.results.iter().map(|outcome| outcome.total_s.map_or("not supported".to_owned(), time));
+        table.add_row(point.values.iter().cloned().chain([time(point.lower_bound_s)]).chain(times));
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
 }
 
 /// Origins that some policy used, the source first.

@@ -8,10 +8,12 @@ use crate::policy::Brief;
 use crate::units::Bytes;
 
 /// What the tiers of all ranks can carry from one epoch into the next (K): whole samples, tier by tier, where all
-/// samples have one size, and plain capacity otherwise. The staging buffer keeps nothing and does not count.
+/// samples have one size; otherwise the capacity of tiers that hold a sample at all, which no policy can exceed. The staging buffer keeps nothing and does not count.
 pub fn carried(brief: &Brief) -> Bytes {
+    let smallest = brief.catalog.samples().map(|sample| brief.catalog.size(sample).0).min().unwrap_or(0);
     let whole = |capacity: u64| match brief.catalog.common_size() {
         Some(Bytes(size)) if size > 0 => capacity / size * size,
+        _ if capacity < smallest => 0,
         _ => capacity,
     };
     let tiers = brief.system.cache_tiers();

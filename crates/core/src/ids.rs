@@ -37,7 +37,7 @@ id! {
     Host(u32)
 }
 id! {
-    /// A cache level; 0 is the staging buffer.
+    /// A tier of a rank; 0 is the staging buffer.
     TierId(u8)
 }
 id! {

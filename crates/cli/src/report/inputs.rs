@@ -1,8 +1,8 @@
 //! A scenario's values as keys and texts. Each struct is taken apart by name, so that a new value cannot be forgotten.
 
 use foresee_sim::scenario::{
-    ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Points, Preprocess, Scenario, ScopeKind, ShuffleKind,
-    SizeSpec, SystemSpec, TierSpec,
+    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Points, Preprocess, Scenario, ScopeKind,
+    ShuffleKind, SizeSpec, SystemSpec, TierSpec,
 };
 
 use super::format::{count, plain};
@@ -28,9 +28,15 @@ fn add_job(rows: &mut Vec<(String, String)>, job: &JobSpec) {
         drop_last,
         seed,
         shuffle,
+        assignment,
+        decoded_mb_per_mb,
         compute_mb_per_s,
         preprocess_mb_per_s,
     } = job;
+    let assignment = match assignment {
+        AssignmentKind::Order => "order",
+        AssignmentKind::Local => "local",
+    };
     let shuffle = match shuffle {
         ShuffleKind::Feistel => "feistel",
         ShuffleKind::Torch => "torch",
@@ -47,6 +53,8 @@ fn add_job(rows: &mut Vec<(String, String)>, job: &JobSpec) {
     add("drop_last", drop_last.to_string());
     add("seed", seed.to_string());
     add("shuffle", shuffle.to_owned());
+    add("assignment", assignment.to_owned());
+    add("decoded_mb_per_mb", decoded_mb_per_mb.to_string());
     add("compute_mb_per_s", megabytes_per_s(*compute_mb_per_s));
     add("preprocess_mb_per_s", preprocess);
 }
@@ -56,6 +64,7 @@ fn add_system(rows: &mut Vec<(String, String)>, system: &SystemSpec) {
         network_mb_per_s,
         source_link_mb_per_s,
         source_read_mb_per_s,
+        source_latency_ms,
         contention,
         extrapolate,
         cores_per_host,
@@ -73,6 +82,7 @@ fn add_system(rows: &mut Vec<(String, String)>, system: &SystemSpec) {
     add("network_mb_per_s", megabytes_per_s(*network_mb_per_s));
     add("source_link_mb_per_s", megabytes_per_s(*source_link_mb_per_s));
     add("source_read_mb_per_s", curve(source_read_mb_per_s, "reader"));
+    add("source_latency_ms", format!("{source_latency_ms} ms"));
     add("contention", contention.to_owned());
     add("extrapolate", extrapolate.to_owned());
     if let Some(cores) = cores_per_host {

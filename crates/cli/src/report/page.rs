@@ -180,7 +180,7 @@ fn time_figure(comparison: &Comparison, unit: Unit, inputs: &[(String, String)])
     };
     let mut notes = vec![
         "A bar is as long as the job takes. After start-up it is divided by origin, in proportion to the time that \
-         loader threads spent fetching (filling of tiers included). Fetching overlaps with training, so a part is a \
+         loader threads spent fetching. Fetching overlaps with training, so a part is a \
          share of the reading, not of the waiting."
             .to_owned(),
     ];

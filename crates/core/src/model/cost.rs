@@ -5,7 +5,7 @@
 //! papers' reading ([`Contention::Ranks`]) a read from a tier gets `r_j(p_j)`, as one from the source gets
 //! `t(gamma)/gamma`, whatever the number of threads: so it must be for their figures to come out.
 
-use super::{Contention, System, Trainer};
+use super::{Contention, Curve, System, Trainer};
 use crate::ids::TierId;
 use crate::units::{Bytes, Pace, Seconds};
 
@@ -39,6 +39,14 @@ struct TierCost {
     threads: f64,
 }
 
+/// Readers up to which the source's curve is worked out before the job.
+const SOURCE_TABLE_MAX: u32 = 1 << 16;
+
+/// A byte of the source for each of so many readers.
+fn share(curve: &Curve, readers: u32) -> Pace {
+    curve.at(readers).shared_by(readers).pace()
+}
+
 /// Costs of one job on one system.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -47,8 +55,9 @@ pub struct Model {
     preprocess: Pace,
     stage_write: Pace,
     tiers: Vec<TierCost>,
-    /// t(gamma)/gamma by gamma, from 1.
+    /// t(gamma)/gamma by gamma, from 1, as far as it is asked often.
     source: Vec<Pace>,
+    source_curve: Curve,
     link: Pace,
     latency: Seconds,
     /// None where samples stay as they are.
@@ -83,7 +92,8 @@ impl Model {
             Contention::Ranks => ranks,
             Contention::Reads => ranks.saturating_mul(threads),
         };
-        let source: Vec<Pace> = (1..=readers_max.max(1)).map(|g| system.source.at(g).shared_by(g).pace()).collect();
+        let source: Vec<Pace> =
+            (1..=readers_max.clamp(1, SOURCE_TABLE_MAX)).map(|g| share(&system.source, g)).collect();
         let preprocess = trainer.preprocess.pace();
         let link = system.source_link.pace();
         let best_elsewhere = tiers
@@ -99,6 +109,7 @@ impl Model {
             stage_write: preprocess.max(Pace(tiers[0].write.0 * trainer.expansion)),
             tiers,
             source,
+            source_curve: system.source.clone(),
             link,
             latency: system.source_latency,
             expansion: Some(trainer.expansion).filter(|expansion| (expansion - 1.0).abs() > f64::EPSILON),
@@ -115,8 +126,9 @@ impl Model {
     /// A byte of the source under this load.
     #[inline]
     pub fn source(&self, load: SourceLoad) -> Pace {
-        let gamma = (load.readers.max(1) as usize).min(self.source.len());
-        self.source[gamma - 1].max(Pace(self.link.0 * f64::from(load.own.max(1))))
+        let gamma = load.readers.max(1);
+        let shared = self.source.get(gamma as usize - 1).copied().unwrap_or_else(|| share(&self.source_curve, gamma));
+        shared.max(Pace(self.link.0 * f64::from(load.own.max(1))))
     }
 
     /// How long an origin takes to deliver, at this pace.

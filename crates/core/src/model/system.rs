@@ -15,7 +15,7 @@ pub enum Scope {
     Global,
 }
 
-/// One cache level. Tier 0 is the staging buffer.
+/// A place of a rank, a host or all ranks that keeps samples. Tier 0 is the staging buffer.
 #[derive(Clone, Debug)]
 pub struct Tier {
     /// What people call it.

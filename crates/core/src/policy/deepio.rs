@@ -31,7 +31,8 @@ impl Policy for Opportunistic {
         brief.refuse_local()?;
         let spread = Spread::new(brief, Some(TierId(1)));
         let own = spread.homes.by_rank(brief.hosts.ranks());
-        if let Some(rank) = own.iter().position(Vec::is_empty) {
+        let all_held = brief.catalog.samples().all(|sample| spread.homes.get(sample).is_some());
+        if let Some(rank) = own.iter().position(Vec::is_empty).filter(|_| !all_held) {
             return Err(Unsupported(format!("tier 1 of rank {rank} holds no sample to train on instead")));
         }
         let homes = Arc::clone(&spread.homes);

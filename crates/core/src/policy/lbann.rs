@@ -26,16 +26,22 @@ impl Policy for Dynamic {
         let empty = TierMap::new(brief.catalog.len(), brief.system.tiers.len());
         let mut keep = vec![empty; brief.hosts.ranks() as usize];
         let mut homes = Homes::none(brief.catalog.len());
-        let first_epoch = brief.orders.epoch(Epoch(0));
-        for step in (0..brief.layout.steps()).map(Step) {
-            for rank in brief.hosts.all() {
-                for index in 0..brief.layout.local_len(rank, step) {
-                    let sample = first_epoch.sample(brief.layout.dealt(rank, step, index).position);
-                    if room.take(rank, MEMORY, brief.catalog.size(sample)) {
-                        keep[rank.index()].set(sample, Some(MEMORY));
-                        homes.set(sample, Some(Home { rank, tier: MEMORY }));
+        // The first epoch has all samples, unless it drops a tail: what it leaves out is kept when it is first read.
+        for epoch in (0..brief.orders.epochs()).map(Epoch) {
+            let order = brief.orders.epoch(epoch);
+            for step in (0..brief.layout.steps()).map(Step) {
+                for rank in brief.hosts.all() {
+                    for index in 0..brief.layout.local_len(rank, step) {
+                        let sample = order.sample(brief.layout.dealt(rank, step, index).position);
+                        if homes.get(sample).is_none() && room.take(rank, MEMORY, brief.catalog.size(sample)) {
+                            keep[rank.index()].set(sample, Some(MEMORY));
+                            homes.set(sample, Some(Home { rank, tier: MEMORY }));
+                        }
                     }
                 }
+            }
+            if u64::from(brief.layout.steps()) * u64::from(brief.layout.global_batch()) >= brief.orders.len() {
+                break;
             }
         }
         Ok(Plan {
@@ -58,7 +64,9 @@ impl Policy for Preload {
 
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
         check_memory(brief)?;
-        Ok(Spread::new(brief, Some(MEMORY)).into_plan(brief, Delivery::Ahead))
+        let spread = Spread::new(brief, Some(MEMORY));
+        check_placed(brief, &spread.homes)?;
+        Ok(spread.into_plan(brief, Delivery::Ahead))
     }
 }
 
@@ -78,4 +86,12 @@ fn check_memory(brief: &Brief) -> Result<(), Unsupported> {
         return Err(Unsupported(reason));
     }
     Ok(())
+}
+
+/// Whole samples have to fit, not only their bytes.
+fn check_placed(brief: &Brief, homes: &Homes) -> Result<(), Unsupported> {
+    match brief.catalog.samples().find(|sample| homes.get(*sample).is_none()) {
+        None => Ok(()),
+        Some(sample) => Err(Unsupported(format!("sample {sample} fits into tier 1 of no rank beside the others"))),
+    }
 }

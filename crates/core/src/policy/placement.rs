@@ -181,6 +181,9 @@ pub(super) fn substitute(
         let mut forward: Vec<SampleId> = (0..order.len()).map(|position| order.sample(Position(position))).collect();
         for rank in hosts.all() {
             let own = &own[rank.index()];
+            if own.is_empty() {
+                continue;
+            }
             let shuffle = Feistel::new(own.len() as u32, own_key(epoch, rank));
             let mut turn = 0;
             for step in (0..layout.steps()).map(Step) {

@@ -37,7 +37,7 @@ const CAPACITY_MB: Limits = SPREAD_MB;
 pub(super) fn scenario(blame: Blame<'_>, root: &Value) -> Result<Scenario, ScenarioError> {
     let top = Section::open(blame, "", &TOP, root)?;
     let scenario = Scenario {
-        name: top.text("name")?.to_owned(),
+        name: name(&top)?,
         job: job(&top.section("job", &JOB)?)?,
         dataset: dataset(blame, &top.section("dataset", &DATASET)?)?,
         system: system(blame, &top.section("system", &SYSTEM)?)?,
@@ -46,6 +46,15 @@ pub(super) fn scenario(blame: Blame<'_>, root: &Value) -> Result<Scenario, Scena
     check_sizes(blame, &scenario)?;
     check_capacities(blame, &scenario)?;
     Ok(scenario)
+}
+
+/// The name goes to terminals and pages as it is.
+fn name(top: &Section<'_>) -> Result<String, ScenarioError> {
+    let name = top.text("name")?;
+    if name.chars().any(char::is_control) {
+        return Err(top.error("name", "has a control character", "give a name in one line of plain text"));
+    }
+    Ok(name.to_owned())
 }
 
 fn job(section: &Section<'_>) -> Result<JobSpec, ScenarioError> {
@@ -212,6 +221,13 @@ fn check_sizes(blame: Blame<'_>, scenario: &Scenario) -> Result<(), ScenarioErro
         let what = format!("{samples} samples of up to {} MB are too big", shown(largest_mb));
         let remedy = format!("keep the dataset below {TOTAL_MB_MAX:e} MB");
         return Err(blame.error(key, &["dataset.samples"], what, remedy));
+    }
+    // Reads of all epochs are counted in u64, and filling reads once more.
+    let epochs = f64::from(scenario.job.epochs) + 1.0;
+    if largest_mb * f64::from(samples) * epochs >= TOTAL_MB_MAX {
+        let what = format!("{samples} samples of up to {} MB in {epochs} epochs are too much", shown(largest_mb));
+        let remedy = format!("keep what all epochs read below {TOTAL_MB_MAX:e} MB");
+        return Err(blame.error(key, &["dataset.samples", "job.epochs"], what, remedy));
     }
     if sizes::are_all_zero(scenario) {
         let others = ["dataset.samples", "job.seed"];

@@ -28,9 +28,19 @@ const LINE_REMEDY: &str = "give one size in MB per line, 0 or more";
 impl Scenario {
     /// The catalog of the dataset, the same for the same seed on every machine.
     pub fn sizes(&self) -> Result<Catalog, ScenarioError> {
+        let mut sizes: Vec<u64> = Vec::new();
+        if sizes.try_reserve_exact(self.dataset.samples as usize).is_err() {
+            let key = "dataset.samples".to_owned();
+            let what = format!("no memory for the sizes of {} samples", self.dataset.samples);
+            let remedy = "lower the number of samples".to_owned();
+            return Err(ScenarioError::Key { place: format!("scenario {}: {key}", self.name), key, what, remedy });
+        }
         let sizes = match &self.dataset.size_mb {
             SizeSpec::File(path) => from_file(path, self.dataset.samples)?,
-            _ => generated(self).collect(),
+            _ => {
+                sizes.extend(generated(self));
+                sizes
+            }
         };
         let (what, remedy) = match sizes.iter().try_fold(0u64, |total, &size| total.checked_add(size)) {
             Some(total) if total > 0 => return Ok(Catalog::new(sizes)),
