@@ -1,5 +1,6 @@
 //! The `foresee` command. Bad input ends with exit code 2 and one line that says what is wrong and what to do.
 
+mod plan;
 mod progress;
 mod simulate;
 mod table;
@@ -20,11 +21,14 @@ struct Arguments {
 enum Command {
     /// Simulate a training job on a described machine, policy by policy.
     Simulate(simulate::Arguments),
+    /// Say what to expect of a training job before it runs, from a scenario or from a folder with the dataset.
+    Plan(plan::Arguments),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -41,11 +41,7 @@ impl Count {
     /// What was counted after `earlier`, an earlier state of this count.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
-        Self {
-            reads: self.reads - earlier.reads,
-            bytes: self.bytes - earlier.bytes,
-            took: self.took - earlier.took,
-        }
+        Self { reads: self.reads - earlier.reads, bytes: self.bytes - earlier.bytes, took: self.took - earlier.took }
     }
 }
 

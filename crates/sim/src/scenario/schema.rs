@@ -1,4 +1,4 @@
-//! The keys of a scenario file, each with an example for whoever forgot it and the words that messages use for it.
+//! The keys of a scenario file and of `foresee.toml`, each with an example for whoever forgot it and the words that messages use for it.
 //!
 //! A new key is added here and read in `read.rs`; nothing else needs to know.
 
@@ -27,14 +27,24 @@ impl Key {
     }
 }
 
+/// Which kind of file a table is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Document {
+    Scenario,
+    /// `foresee.toml`.
+    Config,
+}
+
 /// All keys that one table may have.
 pub(super) struct Keys {
+    pub(super) document: Document,
     /// Where such a key is written, completing "belongs ...".
     pub(super) place: &'static str,
     pub(super) keys: &'static [Key],
 }
 
 pub(super) const TOP: Keys = Keys {
+    document: Document::Scenario,
     place: "at the top, before [job]",
     keys: &[
         key("name", r#""imagenet-1k""#, "the name of the scenario"),
@@ -45,6 +55,7 @@ pub(super) const TOP: Keys = Keys {
 };
 
 pub(super) const JOB: Keys = Keys {
+    document: Document::Scenario,
     place: "in [job]",
     keys: &[
         key("ranks", "4", "the number of ranks"),
@@ -62,6 +73,7 @@ pub(super) const JOB: Keys = Keys {
 };
 
 pub(super) const DATASET: Keys = Keys {
+    document: Document::Scenario,
     place: "in [dataset]",
     keys: &[
         key("samples", "150000", "the number of samples"),
@@ -70,6 +82,7 @@ pub(super) const DATASET: Keys = Keys {
 };
 
 pub(super) const SIZE: Keys = Keys {
+    document: Document::Scenario,
     place: "in dataset.size_mb",
     keys: &[
         key("mean", "1.0", "the mean size in MB"),
@@ -80,6 +93,7 @@ pub(super) const SIZE: Keys = Keys {
 };
 
 pub(super) const SYSTEM: Keys = Keys {
+    document: Document::Scenario,
     place: "in [system]",
     keys: &[
         key("network_mb_per_s", "10000", "the rate between two ranks in MB/s"),
@@ -94,6 +108,7 @@ pub(super) const SYSTEM: Keys = Keys {
 };
 
 pub(super) const TIER: Keys = Keys {
+    document: Document::Scenario,
     place: "in [[system.tier]]",
     keys: &[
         key("name", r#""staging""#, "the name of the tier"),
@@ -105,7 +120,33 @@ pub(super) const TIER: Keys = Keys {
     ],
 };
 
-const ALL: [&Keys; 6] = [&TOP, &JOB, &DATASET, &SIZE, &SYSTEM, &TIER];
+pub(super) const CONFIG_TOP: Keys = Keys {
+    document: Document::Config,
+    place: "at the top",
+    keys: &[key("staging", "[staging]", "the staging buffer"), key("tier", "[[tier]]", "the tiers")],
+};
+
+pub(super) const CONFIG_STAGING: Keys = Keys {
+    document: Document::Config,
+    place: "in [staging]",
+    keys: &[
+        key("capacity", r#""512 MiB""#, "the capacity"),
+        key("threads", r#""auto""#, r#""auto" or the number of threads of one rank"#),
+    ],
+};
+
+pub(super) const CONFIG_TIER: Keys = Keys {
+    document: Document::Config,
+    place: "in [[tier]]",
+    keys: &[
+        key("kind", r#""memory""#, "the kind"),
+        key("capacity", r#""4 GiB""#, "the capacity"),
+        key("path", r#""/nvme/foresee""#, "the folder of the tier"),
+        key("threads", "2", "the number of threads of one rank"),
+    ],
+};
+
+const ALL: [&Keys; 9] = [&TOP, &JOB, &DATASET, &SIZE, &SYSTEM, &TIER, &CONFIG_TOP, &CONFIG_STAGING, &CONFIG_TIER];
 
 impl Keys {
     /// The key of this name; the reader asks for keys of the schema only.
@@ -122,7 +163,7 @@ impl Keys {
 
     /// What to advise for a key that this table does not have. `full` completes a key to its path.
     pub(super) fn advise(&self, wrong: &str, full: impl Fn(&str) -> String) -> String {
-        if let Some(other) = ALL.iter().find(|keys| keys.knows(wrong)) {
+        if let Some(other) = ALL.iter().find(|keys| keys.document == self.document && keys.knows(wrong)) {
             return format!("{wrong} belongs {}", other.place);
         }
         if let Some(near) = self.nearest(wrong) {
