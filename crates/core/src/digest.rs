@@ -107,7 +107,9 @@ impl Hash {
                 self.number("explicit", lists.len() as u64);
                 for list in lists.iter() {
                     self.number("list", list.len() as u64);
-                    list.iter().for_each(|sample| self.0.update(sample.0.to_le_bytes()));
+                    for sample in list {
+                        self.0.update(sample.0.to_le_bytes());
+                    }
                 }
             }
         }

@@ -37,6 +37,9 @@ const HOME_BYTES: u64 = 4;
 /// Epochs whose bytes differ by less than this share of the epoch's are shown as one line.
 const ALIKE: f64 = 0.01;
 
+/// More lines than this are none that anybody reads: then all epochs from the third on are one.
+const LINES_MAX: usize = 12;
+
 /// Why there is no forecast.
 #[derive(Debug, thiserror::Error)]
 pub enum ForecastError {
@@ -209,11 +212,17 @@ fn cause(estimate: &Estimate) -> Option<String> {
     causes.max_by(|one, other| one.1.total_cmp(other.1)).map(|(name, _)| name.clone())
 }
 
-/// Joins successive epochs whose bytes are alike.
+/// Joins successive epochs whose bytes are alike, or all from the third on where too few are.
 fn grouped(epochs: &[Epochs]) -> Vec<Epochs> {
+    let alike = joined(epochs, are_alike);
+    if alike.len() <= LINES_MAX { alike } else { joined(epochs, |group, _| group.first > 1) }
+}
+
+/// Joins an epoch to those before it where it belongs to them.
+fn joined(epochs: &[Epochs], belongs: impl Fn(&Epochs, &Epochs) -> bool) -> Vec<Epochs> {
     let mut groups: Vec<Epochs> = Vec::new();
     for epoch in epochs {
-        match groups.last_mut().filter(|group| are_alike(group, epoch)) {
+        match groups.last_mut().filter(|group| belongs(group, epoch)) {
             Some(group) => join(group, epoch),
             None => groups.push(epoch.clone()),
         }
@@ -253,5 +262,12 @@ mod tests {
     fn epochs_that_are_alike_share_a_line() {
         let each = [epochs(0, 0, 1000, 0), epochs(1, 1, 0, 1000), epochs(2, 2, 4, 996), epochs(3, 6, 0, 1001)];
         assert_eq!(grouped(&each), [epochs(0, 0, 1000, 0), epochs(1, 6, 0, 999)]);
+    }
+
+    #[test]
+    fn many_epochs_that_differ_share_a_line_from_the_third_on() {
+        let each: Vec<_> = (0..20).map(|epoch| epochs(epoch, epoch, u64::from(epoch % 2) * 500, 500)).collect();
+        let lines = grouped(&each);
+        assert_eq!(lines.iter().map(|line| (line.first, line.last)).collect::<Vec<_>>(), [(0, 0), (1, 1), (2, 19)]);
     }
 }

@@ -119,16 +119,16 @@ impl Small {
         let half = kept / 2;
         let late = |sum: f64| sum / (kept - half) as f64;
         let begin = if half == 0 { startup_s } else { ends.get(half - 1).copied().unwrap_or(0.0) };
-        let epoch_s = late(seconds(outcome.total_s) - begin);
-        let epoch_stall_s =
+        let late_s = late(seconds(outcome.total_s) - begin);
+        let late_stall_s =
             late(tallies.iter().skip(half).map(|tally| tally.stall.0).sum::<f64>()) / f64::from(ranks.max(1));
         let stall_small_s = seconds(outcome.stall_s);
-        let stall_s = (stall_small_s + later * epoch_stall_s) * self.used_ratio;
+        let stall_s = (stall_small_s + later * late_stall_s) * self.used_ratio;
         let by_ratio = if stall_small_s > 0.0 { stall_s / stall_small_s } else { 0.0 };
         let each = self.epochs(&tallies, epochs);
         Estimate {
             unsupported: outcome.reason,
-            total_s: (seconds(outcome.total_s) + later * epoch_s) * self.used_ratio,
+            total_s: (seconds(outcome.total_s) + later * late_s) * self.used_ratio,
             startup_s: startup_s * self.used_ratio,
             stall_s,
             first_batch_s: startup_s * self.used_ratio + seconds(outcome.first_batch_s) - startup_s,
@@ -149,7 +149,9 @@ impl Small {
         if self.part.epochs < epochs && !each.is_empty() {
             let late = &each[each.len() / 2..];
             let mut bytes = total(late);
-            bytes.values_mut().for_each(|bytes| *bytes /= late.len() as u64);
+            for bytes in bytes.values_mut() {
+                *bytes /= late.len() as u64;
+            }
             each.push(Epochs { first: self.part.epochs, last: epochs - 1, bytes });
         }
         each
@@ -170,4 +172,65 @@ fn total(epochs: &[Epochs]) -> BTreeMap<String, u64> {
         }
     }
     total
+}
+
+#[cfg(test)]
+mod tests {
+    use foresee_core::policy::by_name;
+
+    use super::*;
+    use crate::scenario::Template;
+
+    /// A source that is too slow and tiers that hold half of the dataset.
+    const SLOW: &str = r#"
+        name = "slow"
+        [job]
+        ranks = 4
+        global_batch = 64
+        epochs = 16
+        compute_mb_per_s = 100
+        preprocess_mb_per_s = 200
+        [dataset]
+        samples = 40_000
+        size_mb = { mean = 0.1, stddev = 0.02 }
+        [system]
+        network_mb_per_s = 1000
+        source_link_mb_per_s = 1000
+        source_read_mb_per_s = { 1 = 100 }
+        extrapolate = "clamp"
+        [[system.tier]]
+        name = "staging"
+        capacity_mb = 32
+        threads = 4
+        read_mb_per_s = { 4 = 10_000 }
+        [[system.tier]]
+        name = "ram"
+        capacity_mb = 500
+        threads = 2
+        read_mb_per_s = { 2 = 10_000 }
+    "#;
+
+    #[test]
+    fn a_part_predicts_the_whole() {
+        let scenario = Template::parse("slow.toml".as_ref(), SLOW).unwrap().with(&[]).unwrap();
+        let catalog = Arc::new(scenario.sizes().unwrap());
+        let policy = by_name("foresee").unwrap();
+        let predict = |accesses_max| {
+            let small = Small::new(&scenario, &catalog, accesses_max);
+            (small.part(), small.predict(&scenario, policy, |_| ()).unwrap())
+        };
+        let (all, whole) = predict(u64::MAX);
+        let (some, part) = predict(50_000);
+        assert_eq!(all, Part { one_in: 1, samples: 40_000, epochs: 16 });
+        assert_eq!(some, Part { one_in: 8, samples: 5_000, epochs: 10 });
+        let near = |one: f64, other: f64| (one / other - 1.0).abs() < 0.03;
+        assert!(near(part.total_s, whole.total_s), "{} s, {} s", part.total_s, whole.total_s);
+        assert!(near(part.stall_s, whole.stall_s), "{} s, {} s", part.stall_s, whole.stall_s);
+        assert!(near(part.bytes["source"] as f64, whole.bytes["source"] as f64));
+        let causes: f64 = whole.stall_by.values().sum();
+        assert!((causes - whole.stall_s).abs() < 1e-6 * whole.stall_s, "every stall has its cause");
+        assert!(whole.stall_by["source"] > 0.9 * whole.stall_s);
+        assert_eq!(whole.epochs.len(), 16);
+        assert_eq!(part.epochs.last().map(|epochs| (epochs.first, epochs.last)), Some((10, 15)));
+    }
 }

@@ -109,16 +109,16 @@ pub fn uses(job: &Job, plan: &Plan, id: u32) -> Result<Uses, OutOfRange> {
     within("sample", id, job.brief.catalog.len())?;
     let foresight = Foresight::new(plan.orders.clone(), job.brief.layout.clone(), job.brief.hosts);
     let epochs = (0..plan.orders.epochs()).map(Epoch);
-    let mut used = 0;
+    let mut epochs_used = 0;
     let mut uses = Vec::new();
     for found in epochs.filter_map(|epoch| foresight.user(SampleId(id), epoch)) {
-        used += 1;
+        epochs_used += 1;
         if uses.len() < USES_MAX {
             uses.push(Use { epoch: found.when.epoch.0, step: found.when.step.0, rank: found.rank.0 });
         }
     }
     let first_reader = uses.first().map(|first| first.rank);
-    Ok(Uses { sample: sample(job, homes(plan), SampleId(id)), first_reader, epochs_used: used, uses })
+    Ok(Uses { sample: sample(job, homes(plan), SampleId(id)), first_reader, epochs_used, uses })
 }
 
 fn within(what: &'static str, asked: u32, count: u32) -> Result<(), OutOfRange> {

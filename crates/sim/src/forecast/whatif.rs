@@ -89,7 +89,7 @@ pub(super) fn one_more_gib(small: &Small, scenario: &Scenario, policy: &dyn Poli
         changed.capacity_mb += GIB_MB * f64::from(sharers);
         let name = changed.name.clone();
         let then = small.predict(&more, policy, |_| ())?;
-        let source = |bytes: &BTreeMap<String, u64>| bytes.get("source").copied().unwrap_or(0) as i64;
+        let source = |bytes: &BTreeMap<String, u64>| bytes.get("source").copied().unwrap_or(0).cast_signed();
         savings.push(Saving {
             tier,
             name,
