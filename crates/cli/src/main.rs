@@ -1,6 +1,7 @@
 //! The `foresee` command. Bad input ends with exit code 2 and one line that says what is wrong and what to do.
 
 mod histograms;
+mod plan;
 mod progress;
 mod report;
 mod simulate;
@@ -23,6 +24,8 @@ struct Arguments {
 enum Command {
     /// Simulate a training job on a described machine, policy by policy.
     Simulate(simulate::Arguments),
+    /// Say what to expect of a training job before it runs, from a scenario or from a folder with the dataset.
+    Plan(plan::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
     };
     let done = match arguments.command {
         Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

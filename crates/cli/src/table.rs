@@ -85,7 +85,7 @@ fn gigabytes(bytes: u64) -> f64 {
 }
 
 /// Seconds below an hour, hours above.
-fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     if seconds < 3600.0 { format!("{seconds:.2} s") } else { format!("{:.3} h", seconds / 3600.0) }
 }
 

@@ -37,6 +37,12 @@ impl Count {
         self.bytes += other.bytes;
         self.took += other.took;
     }
+
+    /// What was counted after `earlier`, an earlier state of this count.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { reads: self.reads - earlier.reads, bytes: self.bytes - earlier.bytes, took: self.took - earlier.took }
+    }
 }
 
 /// The events of one rank, or of several merged.
@@ -92,6 +98,18 @@ impl Tally {
             mine.add(theirs);
         }
         self.stall += other.stall;
+    }
+
+    /// What happened after `earlier`, an earlier state of this tally.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            source: self.source.since(earlier.source),
+            peer: self.peer.since(earlier.peer),
+            host_peer: self.host_peer.since(earlier.host_peer),
+            tiers: self.tiers.iter().zip(&earlier.tiers).map(|(now, then)| now.since(*then)).collect(),
+            stall: self.stall - earlier.stall,
+        }
     }
 }
 

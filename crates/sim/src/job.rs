@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use foresee_core::catalog::Catalog;
+use foresee_core::digest::{Digest, Inputs};
 use foresee_core::model::{Beyond, Contention, Curve, CurveError, Hosts, Model, Scope, System, Tier, Trainer};
 use foresee_core::policy::{Assignment, Brief};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Orders, Shuffle, StreamError, Tail};
@@ -59,22 +60,9 @@ impl Job {
         let stream = |cause| JobError::Stream { scenario: scenario.name.clone(), cause };
         let curve = |cause| JobError::Curve { scenario: scenario.name.clone(), cause };
         let job = &scenario.job;
-        let seed = job.seed;
-        // Torch's sampler deals by strides; a permutation of our own can be cut into slices.
-        let (shuffle, deal) = match job.shuffle {
-            ShuffleKind::Feistel => (Shuffle::Feistel { seed }, Deal::Blocked),
-            ShuffleKind::Torch => (Shuffle::Torch { seed }, Deal::Strided),
-        };
+        let (shuffle, spec) = dealing(scenario, catalog.len());
         let orders = Orders::new(shuffle, catalog.len(), job.epochs).map_err(stream)?;
-        let layout = Layout::new(LayoutSpec {
-            positions: orders.len(),
-            world: job.ranks,
-            global_batch: job.global_batch,
-            deal,
-            tail: Tail::Exact,
-            drop_last: job.drop_last,
-        })
-        .map_err(stream)?;
+        let layout = Layout::new(spec).map_err(stream)?;
         let system = system(&scenario.system).map_err(curve)?;
         let trainer = trainer(scenario).map_err(curve)?;
         let model = Arc::new(Model::new(&system, &trainer, job.ranks));
@@ -87,11 +75,52 @@ impl Job {
         Ok(Self { name: scenario.name.clone(), brief, model })
     }
 
+    /// Makes a scenario ready for the predicting driver, whatever its contention says.
+    pub fn predicting(scenario: &Scenario, catalog: Arc<Catalog>) -> Result<Self, JobError> {
+        let mut scenario = scenario.clone();
+        scenario.system.contention = ContentionKind::Reads;
+        Self::with_catalog(&scenario, catalog)
+    }
+
+    /// The digest of what a policy's plan of this job is made from. `scenario` is the one it was made ready from.
+    pub fn digest(&self, scenario: &Scenario, policy: &str) -> Digest {
+        let (shuffle, layout) = dealing(scenario, self.brief.catalog.len());
+        Digest::of(&Inputs {
+            shuffle: &shuffle,
+            catalog: &self.brief.catalog,
+            hosts: self.brief.hosts,
+            layout,
+            epochs: self.brief.orders.epochs(),
+            tiers: &self.brief.system.tiers,
+            policy,
+            assignment: self.brief.assignment,
+        })
+    }
+
     /// Accesses of all ranks over all epochs.
     pub fn accesses(&self) -> u64 {
         let per_epoch: u64 = self.brief.hosts.all().map(|rank| self.brief.layout.rank_len(rank)).sum();
         per_epoch * u64::from(self.brief.orders.epochs())
     }
+}
+
+/// How samples are shuffled and dealt. Torch's sampler deals by strides; a permutation of our own can be cut into slices.
+fn dealing(scenario: &Scenario, samples: u32) -> (Shuffle, LayoutSpec) {
+    let job = &scenario.job;
+    let seed = job.seed;
+    let (shuffle, deal) = match job.shuffle {
+        ShuffleKind::Feistel => (Shuffle::Feistel { seed }, Deal::Blocked),
+        ShuffleKind::Torch => (Shuffle::Torch { seed }, Deal::Strided),
+    };
+    let layout = LayoutSpec {
+        positions: u64::from(samples),
+        world: job.ranks,
+        global_batch: job.global_batch,
+        deal,
+        tail: Tail::Exact,
+        drop_last: job.drop_last,
+    };
+    (shuffle, layout)
 }
 
 fn system(spec: &SystemSpec) -> Result<System, CurveError> {

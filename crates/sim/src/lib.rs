@@ -1,9 +1,11 @@
 //! Runs the decisions of `foresee-core` on virtual time: which policy on which machine takes how long, and reads what
 //! from where. [`scenario`] is the file format, [`job`] makes it ready; two drivers run it: [`sequential`], the papers'
 //! reading (`contention = "ranks"`), and [`predict`], which is event-driven and predicts (`contention = "reads"`).
+//! [`forecast`] asks the latter what to expect of a job.
 
 mod copies;
 mod fill;
+pub mod forecast;
 pub mod job;
 pub mod outcome;
 pub mod predict;

@@ -79,7 +79,7 @@ impl Outcome {
 }
 
 /// All origins that the system has, each with its count.
-fn by_origin(tally: &Tally) -> Vec<(String, Count)> {
+pub(crate) fn by_origin(tally: &Tally) -> Vec<(String, Count)> {
     let fixed = [("source", tally.source), ("peer", tally.peer), ("host_peer", tally.host_peer)];
     let tiers = tally.tiers.iter().enumerate().skip(1).map(|(tier, &count)| (format!("tier{tier}"), count));
     fixed.into_iter().map(|(name, count)| (name.to_owned(), count)).chain(tiers).collect()

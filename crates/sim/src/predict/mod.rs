@@ -6,10 +6,11 @@
 //! decoding, or into a tier. A rank polls its idle threads whenever something of its own changes, and those that wait
 //! for a sample when it arrives.
 
+mod causes;
 mod source;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use foresee_core::engine::{Consumed, Engine, Lane, Next, Outlook, Read};
@@ -20,6 +21,7 @@ use foresee_core::policy::{Plan, Policy};
 use foresee_core::tally::{Event, Tally};
 use foresee_core::units::{Bytes, Pace, Seconds};
 
+use self::causes::Causes;
 use self::source::{Ordered, Source};
 use crate::copies::Copies;
 use crate::fill;
@@ -27,11 +29,36 @@ use crate::job::Job;
 use crate::outcome::{Outcome, Times};
 
 /// Runs a policy on a job. `progress` is told now and then how many accesses are done.
-pub fn run(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64)) -> Outcome {
+pub fn run(job: &Job, policy: &dyn Policy, progress: impl FnMut(u64)) -> Outcome {
+    run_detailed(job, policy, progress).outcome
+}
+
+/// A run, epoch by epoch, and what its trainers waited for.
+#[derive(Clone, Debug)]
+pub struct Detailed {
+    /// As [`run`] gives it.
+    pub outcome: Outcome,
+    /// What was read and waited in each epoch, all ranks together: up to the end of its last step, so reading ahead
+    /// into the next epoch counts in the one in which it was done. Filling before training counts in the first.
+    pub epochs: Vec<Tally>,
+    /// When each epoch ended.
+    pub epoch_ends_s: Vec<f64>,
+    /// The stall by what the trainer's next sample was doing meanwhile, mean over ranks: `source`, `peer`, `host_peer`,
+    /// `tierN` while it was fetched, or waited to be fetched, from there; `preprocess` while it was decoded and staged.
+    pub stall_by: BTreeMap<String, f64>,
+}
+
+/// Runs a policy on a job and keeps the details.
+pub fn run_detailed(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64)) -> Detailed {
     progress(0);
     match policy.plan(&job.brief) {
         Ok(plan) => Prediction::new(job, plan).finish(policy.name(), &mut progress),
-        Err(reason) => Outcome::unsupported(policy.name(), reason.0, job.brief.system.tiers.len()),
+        Err(reason) => Detailed {
+            outcome: Outcome::unsupported(policy.name(), reason.0, job.brief.system.tiers.len()),
+            epochs: Vec::new(),
+            epoch_ends_s: Vec::new(),
+            stall_by: BTreeMap::new(),
+        },
     }
 }
 
@@ -53,6 +80,15 @@ struct Task {
     /// Which staged sample it is, counted from the start of the job.
     place: u64,
     began: Seconds,
+    /// When it had its bytes; never, until then.
+    fetched: Seconds,
+}
+
+/// How a sample came to be staged.
+#[derive(Clone, Copy, Debug)]
+struct Staged {
+    origin: Origin,
+    fetched: Seconds,
 }
 
 /// What happens next.
@@ -95,14 +131,15 @@ enum Trainer {
 struct RankState {
     engine: Engine,
     threads: Vec<Threads>,
-    /// Which of the samples on their way to the trainer are there, in order.
-    ready: VecDeque<bool>,
+    /// The samples on their way to the trainer, in order; none for one that is not there yet.
+    ready: VecDeque<Option<Staged>>,
     /// The place of the first of them.
     first_place: u64,
     /// Samples that the trainer still needs in this step.
     left: u32,
     trainer: Trainer,
     tally: Tally,
+    causes: Causes,
 }
 
 struct Prediction<'a> {
@@ -166,6 +203,7 @@ impl<'a> Prediction<'a> {
                 left: 0,
                 trainer: Trainer::AtBarrier,
                 tally: Tally::new(tiers),
+                causes: Causes::new(tiers),
             })
             .collect();
         let (mut startup, mut filled) = (Seconds::ZERO, Tally::new(tiers));
@@ -194,9 +232,10 @@ impl<'a> Prediction<'a> {
         }
     }
 
-    fn finish(mut self, policy: &str, progress: &mut impl FnMut(u64)) -> Outcome {
+    fn finish(mut self, policy: &str, progress: &mut impl FnMut(u64)) -> Detailed {
         let layout = &self.job.brief.layout;
         let mut done = 0;
+        let mut ends: Vec<(f64, Tally)> = Vec::new();
         for rank in self.job.brief.hosts.all() {
             self.poll(rank);
         }
@@ -207,11 +246,28 @@ impl<'a> Prediction<'a> {
                 done += layout.batch(step).end - layout.batch(step).start;
                 progress(done);
             }
+            ends.push((self.now.0, self.tally()));
         }
-        let mut tally = self.filled;
-        self.ranks.iter().for_each(|state| tally.merge(&state.tally));
+        let tally = self.tally();
         let times = Times { total_s: self.now.0, startup_s: self.startup.0, first_batch_s: self.first_batch.0 };
-        Outcome::ran(policy, self.job.brief.hosts.ranks(), times, &tally)
+        let ranks = self.job.brief.hosts.ranks();
+        let mut causes = Causes::new(self.job.brief.system.tiers.len());
+        self.ranks.iter().for_each(|state| causes.merge(&state.causes));
+        let mut before = Tally::new(self.job.brief.system.tiers.len());
+        let epochs = ends.iter().map(|(_, end)| end.since(&std::mem::replace(&mut before, end.clone()))).collect();
+        Detailed {
+            outcome: Outcome::ran(policy, ranks, times, &tally),
+            epochs,
+            epoch_ends_s: ends.iter().map(|(at, _)| *at).collect(),
+            stall_by: causes.mean(ranks),
+        }
+    }
+
+    /// What all ranks did so far.
+    fn tally(&self) -> Tally {
+        let mut tally = self.filled.clone();
+        self.ranks.iter().for_each(|state| tally.merge(&state.tally));
+        tally
     }
 
     /// One step of all ranks.
@@ -308,9 +364,9 @@ impl<'a> Prediction<'a> {
         }
         let place = state.first_place + state.ready.len() as u64;
         if doer == Doer::Thread(Lane::Staging) {
-            state.ready.push_back(false);
+            state.ready.push_back(None);
         }
-        let task = Task { rank, doer, read, place, began: self.now };
+        let task = Task { rank, doer, read, place, began: self.now, fetched: Seconds::NEVER };
         let index = self.free_tasks.pop().unwrap_or(self.tasks.len());
         if index == self.tasks.len() {
             self.tasks.push(task);
@@ -327,6 +383,7 @@ impl<'a> Prediction<'a> {
 
     /// A read has its bytes; they are decoded or written, and handed over.
     fn fetched(&mut self, index: usize) {
+        self.tasks[index].fetched = self.now;
         let Task { rank, doer, read, began, .. } = self.tasks[index];
         let took = self.now - began;
         self.ranks[rank.index()].tally.record(Event::Read { origin: read.origin, bytes: read.bytes, took });
@@ -345,7 +402,7 @@ impl<'a> Prediction<'a> {
 
     /// A read is complete.
     fn written(&mut self, index: usize) {
-        let Task { rank, doer, read, place, .. } = self.tasks[index];
+        let Task { rank, doer, read, place, began, fetched } = self.tasks[index];
         self.free_tasks.push(index);
         let state = &mut self.ranks[rank.index()];
         if let Some(tier) = state.engine.complete(&read) {
@@ -358,12 +415,13 @@ impl<'a> Prediction<'a> {
                 }
                 if lane == Lane::Staging {
                     let place = (place - state.first_place) as usize;
-                    state.ready[place] = true;
+                    state.ready[place] = Some(Staged { origin: read.origin, fetched });
                     self.train(rank);
                 }
             }
             Doer::Trainer => {
-                state.tally.record(Event::Stall(self.now - self.tasks[index].began));
+                state.tally.record(Event::Stall(self.now - began));
+                state.causes.blame(read.origin, [began, fetched, self.now]);
                 self.begin_training(rank, read.bytes, None);
             }
         }
@@ -392,7 +450,7 @@ impl<'a> Prediction<'a> {
             self.at_barrier += 1;
             return;
         }
-        if state.engine.next_is_staged() && state.ready.front() == Some(&false) {
+        if state.engine.next_is_staged() && matches!(state.ready.front(), Some(None)) {
             return;
         }
         let mut sight = Sight { copies: &self.copies, source: &self.source, model: &self.model, rank };
@@ -402,11 +460,14 @@ impl<'a> Prediction<'a> {
         match consumed {
             Consumed::Instant(bytes) => self.start_training(rank, bytes, None),
             Consumed::Staged(bytes) => {
-                state.ready.pop_front();
+                if let Some(Some(Staged { origin, fetched })) = state.ready.pop_front() {
+                    state.causes.blame(origin, [since, fetched, self.now]);
+                }
                 state.first_place += 1;
                 self.begin_training(rank, bytes, Some(bytes));
             }
             Consumed::OnDemand(read) => {
+                state.causes.blame(read.origin, [since, self.now, self.now]);
                 state.trainer = Trainer::Reading;
                 self.begin(rank, Doer::Trainer, read);
             }

@@ -42,6 +42,7 @@
 //! # Ok::<(), foresee_sim::scenario::ScenarioError>(())
 //! ```
 
+pub mod config;
 mod error;
 mod normal;
 mod read;

@@ -1,0 +1,74 @@
+//! What trainers waited for: a stall is blamed on what the sample that ended it was doing meanwhile.
+
+use std::collections::BTreeMap;
+
+use foresee_core::model::Origin;
+use foresee_core::units::Seconds;
+
+/// Seconds of stall by cause, of one rank or of several merged.
+pub(super) struct Causes {
+    source: f64,
+    peer: f64,
+    host_peer: f64,
+    preprocess: f64,
+    /// By tier; the staging buffer's stays zero.
+    tiers: Vec<f64>,
+}
+
+impl Causes {
+    pub(super) fn new(tiers: usize) -> Self {
+        Self { source: 0.0, peer: 0.0, host_peer: 0.0, preprocess: 0.0, tiers: vec![0.0; tiers] }
+    }
+
+    /// A stall from `since` until `now`, for a sample that had its bytes from `origin` at `fetched`: until then it was
+    /// the origin that the trainer waited for, afterwards decoding.
+    #[inline]
+    pub(super) fn blame(&mut self, origin: Origin, [since, fetched, now]: [Seconds; 3]) {
+        let stall = (now - since).0;
+        let fetching = (fetched - since).0.clamp(0.0, stall.max(0.0));
+        self.preprocess += stall - fetching;
+        *match origin {
+            Origin::Source => &mut self.source,
+            Origin::Peer(_) => &mut self.peer,
+            Origin::HostPeer(_) => &mut self.host_peer,
+            Origin::Tier(tier) => &mut self.tiers[tier.index()],
+        } += fetching;
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.source += other.source;
+        self.peer += other.peer;
+        self.host_peer += other.host_peer;
+        self.preprocess += other.preprocess;
+        self.tiers.iter_mut().zip(&other.tiers).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    /// Mean over ranks, by the names of origins.
+    pub(super) fn mean(&self, ranks: u32) -> BTreeMap<String, f64> {
+        let fixed = [
+            ("source", self.source),
+            ("peer", self.peer),
+            ("host_peer", self.host_peer),
+            ("preprocess", self.preprocess),
+        ];
+        let tiers = self.tiers.iter().enumerate().skip(1).map(|(tier, &stall)| (format!("tier{tier}"), stall));
+        let all = fixed.into_iter().map(|(name, stall)| (name.to_owned(), stall)).chain(tiers);
+        all.map(|(name, stall)| (name, stall / f64::from(ranks))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foresee_core::ids::TierId;
+
+    #[test]
+    fn a_stall_is_split_where_the_bytes_were_there() {
+        let mut causes = Causes::new(2);
+        causes.blame(Origin::Source, [1.0, 4.0, 6.0].map(Seconds));
+        causes.blame(Origin::Tier(TierId(1)), [10.0, 3.0, 12.0].map(Seconds));
+        causes.blame(Origin::Peer(TierId(1)), [20.0, 22.0, 21.0].map(Seconds));
+        let expected = [("host_peer", 0.0), ("peer", 0.5), ("preprocess", 2.0), ("source", 1.5), ("tier1", 0.0)];
+        assert_eq!(causes.mean(2), expected.map(|(name, stall)| (name.to_owned(), stall)).into());
+    }
+}
