@@ -4,7 +4,7 @@ use foresee_core::foresight::{By, Foresight};
 use foresee_core::ids::{Host, Rank};
 use foresee_sim::job::Job;
 
-use crate::report::Bars;
+use crate::report::{Bars, count};
 
 /// Bars of the reuse-distance histogram: fine enough to see the shape, wide enough to label.
 const REUSE_BINS: usize = 20;
@@ -47,12 +47,16 @@ fn frequency(foresight: &Foresight, job: &Job) -> Bars {
 
 fn reuse(foresight: &Foresight) -> Bars {
     let histogram = foresight.reuse_histogram(Host(0), REUSE_BINS);
-    let bar = |(bin, count): (usize, &u64)| ((bin as u64 * histogram.bin_steps).to_string(), *count as f64);
+    let bar = |(bin, uses): (usize, &u64)| (count(bin as u64 * histogram.bin_steps), *uses as f64);
     Bars {
         title: "Reuse distance".to_owned(),
-        x_title: format!("steps until host 0 uses a sample again, from (bars of {} steps)", histogram.bin_steps),
+        x_title: "steps to the next use on host 0, from".to_owned(),
         y_title: "uses".to_owned(),
         bars: histogram.counts.iter().enumerate().map(bar).collect(),
-        note: format!("{} uses are the last on this host.", histogram.never),
+        note: format!(
+            "A bar is {} steps wide. {} uses are the last on this host.",
+            count(histogram.bin_steps),
+            count(histogram.never)
+        ),
     }
 }

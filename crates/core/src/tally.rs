@@ -15,7 +15,7 @@ pub enum Event {
         /// How long one thread fetched it.
         took: Seconds,
     },
-    /// The trainer waited for data.
+    /// The trainer waited for data, its own or, at the end of a step, another rank's.
     Stall(Seconds),
 }
 

@@ -18,7 +18,8 @@ pub struct Outcome {
     pub total_s: Option<f64>,
     /// Of that, filling tiers before the first step.
     pub startup_s: Option<f64>,
-    /// How long a rank waited for data, start-up aside; mean over ranks.
+    /// What data cost, start-up aside: how much longer steps took than the slowest rank trained; mean over ranks. A
+    /// rank that waits for another, which waits for data, counts. Start-up, training and stall make up the total.
     pub stall_s: Option<f64>,
     /// Until every rank had its first batch, start-up included.
     pub first_batch_s: Option<f64>,
@@ -90,7 +91,8 @@ pub(crate) fn by_origin(tally: &Tally) -> Vec<(String, Count)> {
 pub struct Comparison {
     /// The scenario's name.
     pub scenario: String,
-    /// The time that no policy can beat: the trainer never waits.
+    /// The time that no policy can beat with the order as given: the trainer never waits. Policies that train on other
+    /// samples, or deal batches otherwise, have steps of other sizes and can come out a little below.
     pub lower_bound_s: f64,
     /// The bytes that no policy which uses every sample can avoid to read from the source.
     pub source_minimum_bytes: u64,

@@ -56,6 +56,8 @@ struct RankState {
     lanes: Vec<TierLane>,
     /// When the trainer is done with what it was given.
     ready: Seconds,
+    /// How long it trained in this step.
+    computed: Seconds,
     tally: Tally,
 }
 
@@ -265,9 +267,9 @@ impl RankState {
 
     /// The trainer begins with a sample that is there since `had`.
     fn begin(&mut self, shared: &Shared, had: Seconds, bytes: Bytes) {
-        let start = self.ready.max(had);
-        self.tally.record(Event::Stall(start - self.ready));
-        self.ready = start + shared.model.compute(bytes);
+        let takes = shared.model.compute(bytes);
+        self.computed += takes;
+        self.ready = self.ready.max(had) + takes;
     }
 }
 
@@ -314,6 +316,7 @@ impl<'a> Run<'a> {
                 for state in &mut self.ranks {
                     state.run_tier_lanes(&mut self.shared, now);
                     state.ready = now;
+                    state.computed = Seconds::ZERO;
                     let samples = layout.local_len(state.rank, step);
                     for _ in 0..samples {
                         state.stage(&mut self.shared);
@@ -324,6 +327,10 @@ impl<'a> Run<'a> {
                     }
                     done += u64::from(samples);
                     end = end.max(state.ready);
+                }
+                let slowest = self.ranks.iter().fold(Seconds::ZERO, |most, state| most.max(state.computed));
+                for state in &mut self.ranks {
+                    state.tally.record(Event::Stall(end - now - slowest));
                 }
                 now = end;
                 progress(done);
@@ -350,6 +357,7 @@ fn rank_state(job: &Job, plan: &mut Plan, rank: Rank) -> RankState {
         freed: VecDeque::new(),
         lanes: lanes.collect(),
         ready: Seconds::ZERO,
+        computed: Seconds::ZERO,
         tally: Tally::new(tiers),
     }
 }

@@ -115,6 +115,15 @@ proptest! {
                 prop_assert!(outcome.bytes["source"] >= comparison.source_minimum_bytes, "{name} reads too little");
                 prop_assert!(sum(outcome) >= accesses, "{name} reads {} times for {accesses} accesses", sum(outcome));
             }
+            if case.contention == "reads" {
+                // The curve's regression: 39.3 + 26.7 gamma, for all threads of all ranks at once.
+                let threads: u32 = 2 + case.tiers.iter().map(|(_, _, threads)| threads).sum::<u32>();
+                let most_mb_per_s = (39.4 + 26.7 * f64::from(case.ranks * threads)).max(146.0);
+                let least_s = outcome.bytes["source"] as f64 / 1e6 / most_mb_per_s;
+                prop_assert!(total_s >= least_s * (1.0 - 1e-9), "{name} reads faster than the source: {total_s}");
+            }
+            let parts_s = outcome.startup_s.unwrap() + outcome.stall_s.unwrap() + comparison.lower_bound_s;
+            prop_assert!(changed || (parts_s / total_s - 1.0).abs() < 1e-6, "{name}: {parts_s} of {total_s}");
             if name == "naive" || name == "staging-buffer" {
                 prop_assert_eq!(outcome.reads["source"], accesses);
                 prop_assert_eq!(sum(outcome), accesses);

@@ -20,6 +20,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
+pub(crate) use format::count;
 pub(crate) use inputs::inputs;
 
 /// What a page shows.

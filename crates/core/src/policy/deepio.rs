@@ -27,6 +27,10 @@ impl Policy for Opportunistic {
         "deepio-opportunistic"
     }
 
+    fn substitutes(&self) -> bool {
+        true
+    }
+
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
         brief.refuse_local()?;
         let spread = Spread::new(brief, Some(TierId(1)));

@@ -185,6 +185,10 @@ pub struct Unsupported(pub String);
 pub trait Policy: Sync {
     /// What people call it on the command line.
     fn name(&self) -> &'static str;
+    /// Whether a rank may train on other samples than the order says, and some samples are not used at all.
+    fn substitutes(&self) -> bool {
+        false
+    }
     /// Decides for all ranks.
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported>;
 }

@@ -18,6 +18,10 @@ impl Policy for ParallelStaging {
         "parallel-staging"
     }
 
+    fn substitutes(&self) -> bool {
+        true
+    }
+
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
         brief.refuse_local()?;
         let staged: Vec<Staged> = brief.hosts.all().map(|rank| Staged::new(brief, rank)).collect();

@@ -138,6 +138,8 @@ struct RankState {
     /// Samples that the trainer still needs in this step.
     left: u32,
     trainer: Trainer,
+    /// How long it trained in this step.
+    computed: Seconds,
     tally: Tally,
     causes: Causes,
 }
@@ -202,6 +204,7 @@ impl<'a> Prediction<'a> {
                 first_place: 0,
                 left: 0,
                 trainer: Trainer::AtBarrier,
+                computed: Seconds::ZERO,
                 tally: Tally::new(tiers),
                 causes: Causes::new(tiers),
             })
@@ -272,16 +275,22 @@ impl<'a> Prediction<'a> {
 
     /// One step of all ranks.
     fn run_step(&mut self, step: Step) {
+        let began = self.now;
         self.at_barrier = 0;
         for rank in self.job.brief.hosts.all() {
             let left = self.job.brief.layout.local_len(rank, step);
             let state = &mut self.ranks[rank.index()];
             state.left = left;
             state.trainer = Trainer::Waiting { since: self.now };
+            state.computed = Seconds::ZERO;
             self.train(rank);
         }
         while (self.at_barrier as usize) < self.ranks.len() {
             self.happen();
+        }
+        let slowest = self.ranks.iter().fold(Seconds::ZERO, |most, state| most.max(state.computed));
+        for state in &mut self.ranks {
+            state.tally.record(Event::Stall(self.now - began - slowest));
         }
     }
 
@@ -420,7 +429,6 @@ impl<'a> Prediction<'a> {
                 }
             }
             Doer::Trainer => {
-                state.tally.record(Event::Stall(self.now - began));
                 state.causes.blame(read.origin, [began, fetched, self.now]);
                 self.begin_training(rank, read.bytes, None);
             }
@@ -456,7 +464,6 @@ impl<'a> Prediction<'a> {
         let mut sight = Sight { copies: &self.copies, source: &self.source, model: &self.model, rank };
         let Some(consumed) = state.engine.consume(&mut sight) else { return };
         state.left -= 1;
-        state.tally.record(Event::Stall(self.now - since));
         match consumed {
             Consumed::Instant(bytes) => self.start_training(rank, bytes, None),
             Consumed::Staged(bytes) => {
@@ -483,8 +490,10 @@ impl<'a> Prediction<'a> {
     }
 
     fn start_training(&mut self, rank: Rank, bytes: Bytes, staged: Option<Bytes>) {
-        self.ranks[rank.index()].trainer = Trainer::Training { staged };
         let takes = self.model.compute(bytes);
+        let state = &mut self.ranks[rank.index()];
+        state.trainer = Trainer::Training { staged };
+        state.computed += takes;
         self.later(takes, Happening::Trained(rank.0));
     }
 
