@@ -22,6 +22,7 @@ KEYS = {
     "stall_share",
     "stall_cause",
     "stall_by_s",
+    "waiting_s",
     "first_batch_s",
     "source_minimum_bytes",
     "bytes",

@@ -83,6 +83,8 @@ pub struct Forecast {
     pub stall_cause: Option<String>,
     /// The stall by cause, mean over ranks.
     pub stall_by_s: BTreeMap<String, f64>,
+    /// How long a rank waits at the ends of steps for ranks that had to wait for data; mean over ranks.
+    pub waiting_s: f64,
     /// Until every rank has its first batch.
     pub first_batch_s: f64,
     /// The bytes that no policy which uses every sample can avoid to read from the source.
@@ -177,6 +179,7 @@ pub fn forecast(
         startup_s: estimate.startup_s,
         stall_s: estimate.stall_s,
         stall_share: if estimate.total_s > 0.0 { estimate.stall_s / estimate.total_s } else { 0.0 },
+        waiting_s: (estimate.total_s - estimate.startup_s - estimate.stall_s - bound.total_s).max(0.0),
         stall_cause,
         stall_by_s: estimate.stall_by,
         first_batch_s: estimate.first_batch_s,
@@ -261,7 +264,7 @@ mod tests {
     #[test]
     fn epochs_that_are_alike_share_a_line() {
         let each = [epochs(0, 0, 1000, 0), epochs(1, 1, 0, 1000), epochs(2, 2, 4, 996), epochs(3, 6, 0, 1001)];
-        assert_eq!(grouped(&each), [epochs(0, 0, 1000, 0), epochs(1, 6, 0, 999)]);
+        assert_eq!(grouped(&each), [epochs(0, 0, 1000, 0), epochs(1, 6, 0, 1000)]);
     }
 
     #[test]
