@@ -10,6 +10,12 @@ use foresee_sim::forecast::{Epochs, Forecast, Part};
 use super::Shown;
 use crate::table::time;
 
+/// A smaller stall needs no cause.
+const SHOWN_SHARE: f64 = 5e-4;
+
+/// Smaller differences between two predictions, as a share of the whole, mean nothing.
+const NOISE: f64 = 1e-4;
+
 /// The forecast as a block: what is expected, then what is read, then what more hardware would bring.
 pub(super) fn forecast(forecast: &Forecast, assumed: &BTreeMap<&'static str, f64>) -> String {
     let mut text = head(forecast);
@@ -47,8 +53,8 @@ fn head(forecast: &Forecast) -> String {
 
 fn summary(forecast: &Forecast) -> String {
     let over = forecast.total_s / forecast.lower_bound_s;
-    let cause =
-        forecast.stall_cause.as_deref().map_or(String::new(), |cause| format!(", most of it for {}", waits(cause)));
+    let cause = forecast.stall_cause.as_deref().filter(|_| forecast.stall_share >= SHOWN_SHARE);
+    let cause = cause.map_or(String::new(), |cause| format!(", most of it for {}", waits(cause)));
     let source = forecast.bytes.get("source").copied().unwrap_or(0);
     let cache = match forecast.smallest_useful_cache_bytes {
         0 => "none: a cache does not help".to_owned(),
@@ -101,8 +107,12 @@ fn epochs(forecast: &Forecast) -> String {
 fn savings(forecast: &Forecast) -> String {
     let head = ["one more GiB a rank of", "saves time", "saves source"].map(str::to_owned).to_vec();
     // What is below the noise of the prediction is not shown as a number.
-    let seconds = |saved: f64| if saved.abs() < forecast.total_s * 1e-4 { "0".to_owned() } else { signed_time(saved) };
+    let seconds = |saved: f64| if saved.abs() < forecast.total_s * NOISE { "0".to_owned() } else { signed_time(saved) };
+    let source = forecast.bytes.get("source").copied().unwrap_or(0);
     let bytes = |saved: i64| {
+        if (saved.unsigned_abs() as f64) < source as f64 * NOISE {
+            return "0".to_owned();
+        }
         let sign = if saved < 0 { "-" } else { "" };
         format!("{sign}{}", size(saved.unsigned_abs()))
     };

@@ -23,7 +23,7 @@ const EPOCHS_MAX: u32 = 10;
 const STEPS_MIN: u32 = 4;
 
 /// The staging buffer keeps room for so many local batches: it serves batches, which do not shrink.
-const STAGED_BATCHES_MIN: f64 = 2.0;
+const STAGED_BATCHES_MIN: f64 = 8.0;
 
 /// A part of a job that stands for all of it.
 pub(super) struct Small {
@@ -223,13 +223,13 @@ mod tests {
         let (some, part) = predict(50_000);
         assert_eq!(all, Part { one_in: 1, samples: 40_000, epochs: 16 });
         assert_eq!(some, Part { one_in: 8, samples: 5_000, epochs: 10 });
-        let near = |one: f64, other: f64| (one / other - 1.0).abs() < 0.03;
-        assert!(near(part.total_s, whole.total_s), "{} s, {} s", part.total_s, whole.total_s);
-        assert!(near(part.stall_s, whole.stall_s), "{} s, {} s", part.stall_s, whole.stall_s);
-        assert!(near(part.bytes["source"] as f64, whole.bytes["source"] as f64));
+        let off = |one: f64, other: f64| (one / other - 1.0).abs();
+        assert!(off(part.total_s, whole.total_s) < 0.015, "{} s, {} s", part.total_s, whole.total_s);
+        assert!(off(part.bytes["source"] as f64, whole.bytes["source"] as f64) < 0.01);
+        assert!(off(part.stall_s, whole.stall_s) < 0.03, "{} s, {} s", part.stall_s, whole.stall_s);
         let causes: f64 = whole.stall_by.values().sum();
         assert!((causes - whole.stall_s).abs() < 1e-6 * whole.stall_s, "every stall has its cause");
-        assert!(whole.stall_by["source"] > 0.9 * whole.stall_s);
+        assert!(whole.stall_by["source"] > 0.8 * whole.stall_s);
         assert_eq!(whole.epochs.len(), 16);
         assert_eq!(part.epochs.last().map(|epochs| (epochs.first, epochs.last)), Some((10, 15)));
     }

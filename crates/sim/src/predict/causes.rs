@@ -43,8 +43,9 @@ impl Causes {
         self.tiers.iter_mut().zip(&other.tiers).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// Mean over ranks, by the names of origins.
-    pub(super) fn mean(&self, ranks: u32) -> BTreeMap<String, f64> {
+    /// A stall divided by what ranks waited for, by the names of origins. What a rank loses at the end of a step to one
+    /// that waits for data is divided in the same way.
+    pub(super) fn of(&self, stall_s: f64) -> BTreeMap<String, f64> {
         let fixed = [
             ("source", self.source),
             ("peer", self.peer),
@@ -53,7 +54,9 @@ impl Causes {
         ];
         let tiers = self.tiers.iter().enumerate().skip(1).map(|(tier, &stall)| (format!("tier{tier}"), stall));
         let all = fixed.into_iter().map(|(name, stall)| (name.to_owned(), stall)).chain(tiers);
-        all.map(|(name, stall)| (name, stall / f64::from(ranks))).collect()
+        let waited: BTreeMap<String, f64> = all.collect();
+        let total: f64 = waited.values().sum();
+        waited.into_iter().map(|(name, part)| (name, if total > 0.0 { stall_s * part / total } else { 0.0 })).collect()
     }
 }
 
@@ -69,6 +72,6 @@ mod tests {
         causes.blame(Origin::Tier(TierId(1)), [10.0, 3.0, 12.0].map(Seconds));
         causes.blame(Origin::Peer(TierId(1)), [20.0, 22.0, 21.0].map(Seconds));
         let expected = [("host_peer", 0.0), ("peer", 0.5), ("preprocess", 2.0), ("source", 1.5), ("tier1", 0.0)];
-        assert_eq!(causes.mean(2), expected.map(|(name, stall)| (name.to_owned(), stall)).into());
+        assert_eq!(causes.of(4.0), expected.map(|(name, stall)| (name.to_owned(), stall)).into());
     }
 }
