@@ -184,8 +184,7 @@ proptest! {
         let mut engine = engine(&brief, "lobster", Rank(0));
         let mut world = World { peers: false };
         let mut held: BTreeSet<SampleId> = BTreeSet::new();
-        let mut staged = 0;
-        for prefetches in pace.iter().cycle() {
+        for (staged, prefetches) in pace.iter().cycle().enumerate() {
             for _ in 0..*prefetches {
                 // Rule 1: the next sample that is not in the cache.
                 let wanted = accesses[staged..].iter().position(|sample| !held.contains(sample)).map(|at| staged + at);
@@ -213,10 +212,8 @@ proptest! {
             if stage_one(&mut engine, &mut world).is_none() {
                 break;
             }
-            engine.evicted().for_each(|(sample, _)| { held.remove(&sample); });
-            staged += 1;
-            let now: BTreeSet<SampleId> = engine.holdings().iter().map(|(sample, _)| sample).collect();
-            held.clone_from(&now);
+            held = engine.holdings().iter().map(|(sample, _)| sample).collect();
+            engine.evicted().for_each(drop);
         }
     }
 }

@@ -35,13 +35,11 @@ impl Scenario {
             let remedy = "lower the number of samples".to_owned();
             return Err(ScenarioError::Key { place: format!("scenario {}: {key}", self.name), key, what, remedy });
         }
-        let sizes = match &self.dataset.size_mb {
-            SizeSpec::File(path) => from_file(path, self.dataset.samples)?,
-            _ => {
-                sizes.extend(generated(self));
-                sizes
-            }
-        };
+        if let SizeSpec::File(path) = &self.dataset.size_mb {
+            sizes = from_file(path, self.dataset.samples)?;
+        } else {
+            sizes.extend(generated(self));
+        }
         let (what, remedy) = match sizes.iter().try_fold(0u64, |total, &size| total.checked_add(size)) {
             Some(total) if total > 0 => return Ok(Catalog::new(sizes)),
             Some(_) => (ALL_ZERO, ALL_ZERO_REMEDY),
