@@ -7,10 +7,11 @@
 //! for a sample when it arrives.
 
 mod causes;
+mod detailed;
 mod source;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use foresee_core::engine::{Consumed, Engine, Lane, Next, Outlook, Read};
@@ -28,24 +29,11 @@ use crate::fill;
 use crate::job::Job;
 use crate::outcome::{Outcome, Times};
 
+pub use self::detailed::Detailed;
+
 /// Runs a policy on a job. `progress` is told now and then how many accesses are done.
 pub fn run(job: &Job, policy: &dyn Policy, progress: impl FnMut(u64)) -> Outcome {
     run_detailed(job, policy, progress).outcome
-}
-
-/// A run, epoch by epoch, and what its trainers waited for.
-#[derive(Clone, Debug)]
-pub struct Detailed {
-    /// As [`run`] gives it.
-    pub outcome: Outcome,
-    /// What was read and waited in each epoch, all ranks together: up to the end of its last step, so reading ahead
-    /// into the next epoch counts in the one in which it was done. Filling before training counts in the first.
-    pub epochs: Vec<Tally>,
-    /// When each epoch ended.
-    pub epoch_ends_s: Vec<f64>,
-    /// The stall by what the trainer's next sample was doing meanwhile, mean over ranks: `source`, `peer`, `host_peer`,
-    /// `tierN` while it was fetched, or waited to be fetched, from there; `preprocess` while it was decoded and staged.
-    pub stall_by: BTreeMap<String, f64>,
 }
 
 /// Runs a policy on a job and keeps the details.
@@ -53,12 +41,9 @@ pub fn run_detailed(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64
     progress(0);
     match policy.plan(&job.brief) {
         Ok(plan) => Prediction::new(job, plan).finish(policy.name(), &mut progress),
-        Err(reason) => Detailed {
-            outcome: Outcome::unsupported(policy.name(), reason.0, job.brief.system.tiers.len()),
-            epochs: Vec::new(),
-            epoch_ends_s: Vec::new(),
-            stall_by: BTreeMap::new(),
-        },
+        Err(reason) => {
+            Detailed::without_run(Outcome::unsupported(policy.name(), reason.0, job.brief.system.tiers.len()))
+        }
     }
 }
 
