@@ -828,7 +828,11 @@ const BAD_OVERRIDES: &[(&[&str], &str)] = &[
     ),
     (&["name="], "name=: is empty; give the name of the scenario"),
     (
-        &["name=a\nb", "job.ranks=\n"],
+        &["name=a\nb"],
+        "name=a\\nb: has a control character; give a name in one line of plain text",
+    ),
+    (
+        &["job.ranks=\n"],
         r#"job.ranks=: found a string (""), wanted a whole number; write it as in ranks = 4"#,
     ),
     (
