@@ -110,6 +110,10 @@ impl Outlook for World {
         self.peers.then_some(Origin::Peer(MEMORY))
     }
 
+    fn is_at(&mut self, _: SampleId, _: TierId) -> bool {
+        self.peers
+    }
+
     fn is_last_copy(&mut self, _: SampleId) -> bool {
         false
     }

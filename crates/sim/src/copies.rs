@@ -91,6 +91,12 @@ impl Copies {
         counts.iter().copied().map(u32::from).sum()
     }
 
+    /// Whether some rank has a copy in this tier at a time.
+    #[inline]
+    pub(crate) fn is_at(&self, sample: SampleId, tier: TierId, at: Seconds) -> bool {
+        f64::from(self.earliest[sample.index() * self.tiers.len() + tier.index() - 1]) <= at.0
+    }
+
     /// Since when there is a copy, or from when on there will be.
     pub(crate) fn since(&self, sample: SampleId) -> Seconds {
         let first = sample.index() * self.tiers.len();

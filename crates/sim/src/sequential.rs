@@ -54,6 +54,8 @@ struct RankState {
     available: VecDeque<Seconds>,
     freed: VecDeque<(Seconds, Bytes)>,
     lanes: Vec<TierLane>,
+    /// How many of them have a read under way.
+    pending: usize,
     /// When the trainer is done with what it was given.
     ready: Seconds,
     /// How long it trained in this step.
@@ -125,6 +127,11 @@ impl Outlook for Sight<'_> {
         self.shared.copies.cheapest(sample, self.rank, self.at, &self.shared.model)
     }
 
+    #[inline]
+    fn is_at(&mut self, sample: SampleId, tier: TierId) -> bool {
+        self.shared.copies.is_at(sample, tier, self.at)
+    }
+
     fn is_last_copy(&mut self, sample: SampleId) -> bool {
         self.shared.copies.count(sample) <= 1
     }
@@ -173,6 +180,7 @@ impl RankState {
                 }
                 self.lanes[index].clock = written;
                 self.lanes[index].pending = Some(read);
+                self.pending += 1;
             }
         }
     }
@@ -191,6 +199,7 @@ impl RankState {
 
     fn settle(&mut self, lane: usize) {
         if let Some(read) = self.lanes[lane].pending.take() {
+            self.pending -= 1;
             self.engine.complete(&read);
         }
     }
@@ -200,9 +209,11 @@ impl RankState {
         let staging = TierId(0);
         loop {
             let at = self.staging_clock.max(self.space_since);
-            for lane in 0..self.lanes.len() {
-                if self.lanes[lane].clock <= at {
-                    self.settle(lane);
+            if self.pending > 0 {
+                for lane in 0..self.lanes.len() {
+                    if self.lanes[lane].clock <= at {
+                        self.settle(lane);
+                    }
                 }
             }
             let mut sight = self.sight(shared, at);
@@ -356,6 +367,7 @@ fn rank_state(job: &Job, plan: &mut Plan, rank: Rank) -> RankState {
         available: VecDeque::new(),
         freed: VecDeque::new(),
         lanes: lanes.collect(),
+        pending: 0,
         ready: Seconds::ZERO,
         computed: Seconds::ZERO,
         tally: Tally::new(tiers),

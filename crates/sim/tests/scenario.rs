@@ -827,14 +827,8 @@ const BAD_OVERRIDES: &[(&[&str], &str)] = &[
         r#"system.tier.1.name=staging: tier 0 has the name "staging" too; give each tier its own name"#,
     ),
     (&["name="], "name=: is empty; give the name of the scenario"),
-    (
-        &["name=a\nb"],
-        "name=a\\nb: has a control character; give a name in one line of plain text",
-    ),
-    (
-        &["job.ranks=\n"],
-        r#"job.ranks=: found a string (""), wanted a whole number; write it as in ranks = 4"#,
-    ),
+    (&["name=a\nb"], "name=a\\nb: has a control character; give a name in one line of plain text"),
+    (&["job.ranks=\n"], r#"job.ranks=: found a string (""), wanted a whole number; write it as in ranks = 4"#),
     (
         &["no-sign-of-equality-in-a-text-that-is-longer-than-one-would-like-to-read"],
         "no-sign-of-equality-in-a-text-that-is-longer-than-one-would-...: no '='; write KEY=VALUE, such as --set \

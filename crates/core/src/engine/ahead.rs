@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::catalog::Catalog;
+use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, SampleId, Step};
 use crate::stream::{Access, Stream};
 use crate::tier_map::TierMap;
@@ -19,6 +20,8 @@ pub(super) struct Upcoming {
     pub(super) epoch: Epoch,
     pub(super) step: Step,
     pub(super) bytes: Bytes,
+    /// Where it lives, under a plan that gives samples homes.
+    pub(super) home: Option<Home>,
 }
 
 /// A cursor over the stream.
@@ -26,6 +29,7 @@ pub(super) struct Upcoming {
 pub(super) struct Ahead {
     stream: Stream,
     catalog: Arc<Catalog>,
+    homes: Option<Arc<Homes>>,
     upcoming: Vec<Upcoming>,
     at: usize,
     /// Accesses left behind.
@@ -33,8 +37,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    pub(super) fn new(stream: Stream, catalog: Arc<Catalog>) -> Self {
-        Self { stream, catalog, upcoming: Vec::with_capacity(LOOKED_UP), at: 0, passed: 0 }
+    pub(super) fn new(stream: Stream, catalog: Arc<Catalog>, homes: Option<Arc<Homes>>) -> Self {
+        Self { stream, catalog, homes, upcoming: Vec::with_capacity(LOOKED_UP), at: 0, passed: 0 }
     }
 
     /// The next access; `None` at the end of the job. `maps` will be asked about it soon.
@@ -68,10 +72,16 @@ impl Ahead {
         self.at = 0;
         self.upcoming.clear();
         let accesses = self.stream.by_ref().take(LOOKED_UP);
-        let unsized_yet = |Access { sample, epoch, step, .. }| Upcoming { sample, epoch, step, bytes: Bytes(0) };
+        let unsized_yet =
+            |Access { sample, epoch, step, .. }| Upcoming { sample, epoch, step, bytes: Bytes(0), home: None };
         self.upcoming.extend(accesses.map(unsized_yet));
         for next in &mut self.upcoming {
             next.bytes = self.catalog.size(next.sample);
+        }
+        if let Some(homes) = &self.homes {
+            for next in &mut self.upcoming {
+                next.home = homes.get(next.sample);
+            }
         }
         for map in maps {
             for next in &self.upcoming {

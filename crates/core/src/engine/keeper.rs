@@ -6,15 +6,13 @@
 //!   it to arrive. Space that no home takes holds copies of what this rank will use again soonest.
 //! - `Reuse`: what this host will use again soonest, brought in ahead of its use (Lobster).
 
-use std::sync::Arc;
-
 use super::ahead::{Ahead, Upcoming};
 use super::pool::{Pool, Space};
 use super::{Next, Outlook, Read};
 use crate::foresight::{By, Foresight, When};
-use crate::homes::{Home, Homes};
+use crate::homes::Home;
 use crate::ids::{Epoch, Rank, SampleId, TierId};
-use crate::model::Origin;
+use crate::model::{Hosts, Origin, Scope};
 use crate::policy::{Brief, Keeping, Plan};
 use crate::tier_map::TierMap;
 use crate::units::Bytes;
@@ -41,7 +39,9 @@ pub(super) struct Fixed {
 
 pub(super) struct HomesKeeper {
     rank: Rank,
-    homes: Arc<Homes>,
+    hosts: Hosts,
+    /// Whose each tier is.
+    scopes: Vec<Scope>,
     foresight: Foresight,
     /// Where the tiers' threads are in the stream, all of them together.
     lane: Ahead,
@@ -75,10 +75,12 @@ impl Keeper {
                 let cursors = vec![0; prefetch.len()];
                 (Self::Fixed(Fixed { keep, lists: prefetch, cursors }), empty())
             }
-            Keeping::Homes { homes, spare, foresight } => {
+            Keeping::Homes { spare, foresight, .. } => {
                 let pools = pools(spare);
                 let holdings = if pools.is_empty() { TierMap::nothing() } else { empty() };
-                let keeper = HomesKeeper { rank, homes, foresight, lane: ahead.clone(), pools, epoch: Epoch(0) };
+                let scopes = brief.system.tiers.iter().map(|tier| tier.scope).collect();
+                let (hosts, lane) = (brief.hosts, ahead.clone());
+                let keeper = HomesKeeper { rank, hosts, scopes, foresight, lane, pools, epoch: Epoch(0) };
                 (Self::Homes(Box::new(keeper)), holdings)
             }
             Keeping::Reuse { room, foresight } => {
@@ -119,15 +121,12 @@ impl Keeper {
         }
     }
 
-    /// A copy that others see, seen from here.
+    /// The keeper of homes, where samples have them.
     #[inline]
-    pub(super) fn as_seen_here(&self, origin: Origin, sample: SampleId) -> Origin {
+    pub(super) fn homes(&self) -> Option<&HomesKeeper> {
         match self {
-            Self::Homes(keeper) => match keeper.homes.get(sample) {
-                Some(home) if home.rank == keeper.rank => Origin::Tier(home.tier),
-                _ => origin,
-            },
-            Self::Fixed(_) | Self::Reuse(_) => origin,
+            Self::Homes(keeper) => Some(keeper),
+            Self::Fixed(_) | Self::Reuse(_) => None,
         }
     }
 
@@ -197,7 +196,7 @@ impl Fixed {
             *cursor += 1;
             if space.holdings.get(sample).is_none() {
                 let bytes = space.catalog.size(sample);
-                let access = Upcoming { sample, epoch, step: space.now.step, bytes };
+                let access = Upcoming { sample, epoch, step: space.now.step, bytes, home: None };
                 return Ok(Prefetch { access, keep: self.keep.get(sample), shared: true, hand_over: None });
             }
         }
@@ -213,12 +212,22 @@ impl HomesKeeper {
             || self.foresight.first_use(next.sample, By::Anyone).is_some_and(|first| first.when.epoch == next.epoch)
     }
 
+    /// A sample at its home, seen from here.
+    #[inline]
+    pub(super) fn as_seen_here(&self, home: Home) -> Origin {
+        let scope = self.scopes[home.tier.index()];
+        if self.hosts.domain(scope, home.rank) == self.hosts.domain(scope, self.rank) {
+            return Origin::Tier(home.tier);
+        }
+        self.hosts.as_seen_from(self.rank, home.rank, home.tier)
+    }
+
     fn expects(&self, next: Upcoming, staged: u64) -> bool {
-        self.homes.get(next.sample).is_some() && (self.lane.passed() > staged || !self.is_first_use(next))
+        next.home.is_some() && (self.lane.passed() > staged || !self.is_first_use(next))
     }
 
     fn settle(&mut self, read: &mut Read, next: Upcoming, space: &mut Space<'_>) {
-        let home = self.homes.get(read.sample);
+        let home = next.home;
         let first_hand = read.origin == Origin::Source && home.is_some();
         match home {
             Some(home) if home.rank == self.rank => {
@@ -285,7 +294,7 @@ impl HomesKeeper {
             let access = self.lane.peek(&[]).filter(|access| access.epoch.0 == 0).ok_or(Next::Done)?;
             let beyond = self.lane.passed() >= staged;
             self.lane.advance();
-            if let Some(home) = self.homes.get(access.sample).filter(|_| beyond) {
+            if let Some(home) = access.home.filter(|_| beyond) {
                 break (access, home);
             }
         };

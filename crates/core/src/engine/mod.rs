@@ -19,7 +19,7 @@ use crate::foresight::When;
 use crate::homes::Home;
 use crate::ids::{Epoch, Rank, SampleId, Step, TierId};
 use crate::model::{Model, Origin};
-use crate::policy::{Brief, Delivery, Plan, Routes};
+use crate::policy::{Brief, Delivery, Keeping, Plan, Routes};
 use crate::stream::{Mark, Stream};
 use crate::tier_map::TierMap;
 use crate::units::{Bytes, Pace};
@@ -41,9 +41,10 @@ pub enum Lane {
 pub trait Outlook {
     /// A byte of the source, were the read to start now, in this epoch of the rank's stream.
     fn source(&mut self, epoch: Epoch) -> Pace;
-    /// The cheapest copy that others can see: of a tier this rank shares, of a peer on its host, of another peer, or
-    /// of this rank itself where the plan gave the sample its home here.
+    /// The cheapest copy outside this rank: of a tier it shares, of a peer on its host, or of another peer.
     fn elsewhere(&mut self, sample: SampleId) -> Option<Origin>;
+    /// Whether a sample that has its home in this tier of some rank has arrived there.
+    fn is_at(&mut self, sample: SampleId, tier: TierId) -> bool;
     /// Whether no rank but this one holds the sample.
     fn is_last_copy(&mut self, sample: SampleId) -> bool;
 }
@@ -118,7 +119,11 @@ impl Engine {
     pub fn new(brief: &Brief, plan: &mut Plan, model: Arc<Model>, rank: Rank) -> Self {
         let start = Mark { epoch: Epoch(0), step: Step(0) };
         let stream = Stream::new(plan.orders.clone(), brief.layout.clone(), rank, start);
-        let ahead = Ahead::new(stream, Arc::clone(&brief.catalog));
+        let homes = match &plan.ranks[rank.index()] {
+            Keeping::Homes { homes, .. } => Some(Arc::clone(homes)),
+            _ => None,
+        };
+        let ahead = Ahead::new(stream, Arc::clone(&brief.catalog), homes);
         let (keeper, holdings) = Keeper::new(brief, plan, rank, &ahead);
         Self {
             model,
@@ -192,10 +197,7 @@ impl Engine {
         {
             return Some(own);
         }
-        let elsewhere = if self.routes.peers() { outlook.elsewhere(next.sample) } else { None };
-        let elsewhere = elsewhere.filter(|origin| self.routes.reaches(*origin));
-        let nearest =
-            cheaper(own, elsewhere.map(|origin| self.keeper.as_seen_here(origin, next.sample)).and_then(cached));
+        let nearest = cheaper(own, self.elsewhere(next, outlook).and_then(cached));
         if nearest.is_some() && self.routes != Routes::Cheapest {
             return nearest;
         }
@@ -204,6 +206,16 @@ impl Engine {
         }
         let source = (Origin::Source, outlook.source(next.epoch));
         cheaper(nearest, Some(source))
+    }
+
+    #[inline]
+    fn elsewhere(&self, next: Upcoming, outlook: &mut impl Outlook) -> Option<Origin> {
+        if let Some(homes) = self.keeper.homes() {
+            let home = next.home.filter(|home| outlook.is_at(next.sample, home.tier))?;
+            return Some(homes.as_seen_here(home));
+        }
+        let reached = if self.routes.peers() { outlook.elsewhere(next.sample) } else { None };
+        reached.filter(|origin| self.routes.reaches(*origin))
     }
 
     /// Makes the read, and settles what is kept.

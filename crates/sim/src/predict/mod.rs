@@ -165,6 +165,10 @@ impl Outlook for Sight<'_> {
         self.copies.cheapest(sample, self.rank, Seconds::ZERO, self.model)
     }
 
+    fn is_at(&mut self, sample: SampleId, tier: TierId) -> bool {
+        self.copies.is_at(sample, tier, Seconds::ZERO)
+    }
+
     fn is_last_copy(&mut self, sample: SampleId) -> bool {
         self.copies.count(sample) <= 1
     }
