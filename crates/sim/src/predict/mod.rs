@@ -8,21 +8,23 @@
 
 mod causes;
 mod detailed;
+mod sight;
 mod source;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use foresee_core::engine::{Consumed, Engine, Lane, Next, Outlook, Read};
+use foresee_core::engine::{Consumed, Engine, Lane, Next, Read};
 use foresee_core::homes::Home;
-use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
+use foresee_core::ids::{Rank, SampleId, Step, TierId};
 use foresee_core::model::{Model, Origin};
 use foresee_core::policy::{Plan, Policy};
 use foresee_core::tally::{Event, Tally};
-use foresee_core::units::{Bytes, Pace, Seconds};
+use foresee_core::units::{Bytes, Seconds};
 
 use self::causes::Causes;
+use self::sight::Sight;
 use self::source::{Ordered, Source};
 use crate::copies::Copies;
 use crate::fill;
@@ -145,33 +147,6 @@ struct Prediction<'a> {
     in_first_step: bool,
     at_barrier: u32,
     filled: Tally,
-}
-
-/// What a rank sees now.
-struct Sight<'a> {
-    copies: &'a Copies,
-    source: &'a Source,
-    model: &'a Model,
-    rank: Rank,
-}
-
-impl Outlook for Sight<'_> {
-    fn source(&mut self, _: Epoch) -> Pace {
-        self.source.pace_of_another(self.rank)
-    }
-
-    fn elsewhere(&mut self, sample: SampleId) -> Option<Origin> {
-        // What is recorded is there: arrivals are events.
-        self.copies.cheapest(sample, self.rank, Seconds::ZERO, self.model)
-    }
-
-    fn is_at(&mut self, sample: SampleId, tier: TierId) -> bool {
-        self.copies.is_at(sample, tier, Seconds::ZERO)
-    }
-
-    fn is_last_copy(&mut self, sample: SampleId) -> bool {
-        self.copies.count(sample) <= 1
-    }
 }
 
 impl<'a> Prediction<'a> {
