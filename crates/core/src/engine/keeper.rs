@@ -6,6 +6,8 @@
 //!   it to arrive. Space that no home takes holds copies of what this rank will use again soonest.
 //! - `Reuse`: what this host will use again soonest, brought in ahead of its use (Lobster).
 
+use std::collections::VecDeque;
+
 use super::ahead::{Ahead, Upcoming};
 use super::pool::{Pool, Space};
 use super::{Next, Outlook, Read};
@@ -45,6 +47,8 @@ pub(super) struct HomesKeeper {
     foresight: Foresight,
     /// Where the tiers' threads are in the stream, all of them together.
     lane: Ahead,
+    /// The accesses they have taken and the staging threads have not reached, in order.
+    taken: VecDeque<u64>,
     /// Room for copies, fastest first.
     pools: Vec<Pool>,
     epoch: Epoch,
@@ -80,7 +84,7 @@ impl Keeper {
                 let holdings = if pools.is_empty() { TierMap::nothing() } else { empty() };
                 let scopes = brief.system.tiers.iter().map(|tier| tier.scope).collect();
                 let (hosts, lane) = (brief.hosts, ahead.clone());
-                let keeper = HomesKeeper { rank, hosts, scopes, foresight, lane, pools, epoch: Epoch(0) };
+                let keeper = HomesKeeper { rank, hosts, scopes, foresight, lane, taken: VecDeque::new(), pools, epoch: Epoch(0) };
                 (Self::Homes(Box::new(keeper)), holdings)
             }
             Keeping::Reuse { room, foresight } => {
@@ -130,12 +134,13 @@ impl Keeper {
         }
     }
 
-    /// Settles what a read of the staging threads keeps and hands over.
+    /// Settles what a read of the staging threads keeps and hands over; `staged` accesses lie before it.
     #[inline]
     pub(super) fn settle(
         &mut self,
         read: &mut Read,
         next: Upcoming,
+        staged: u64,
         space: &mut Space<'_>,
         outlook: &mut impl Outlook,
     ) {
@@ -144,7 +149,7 @@ impl Keeper {
                 read.keep = if space.holdings.get(read.sample).is_none() { fixed.keep.get(read.sample) } else { None };
                 read.shared = true;
             }
-            Self::Homes(keeper) => keeper.settle(read, next, space),
+            Self::Homes(keeper) => keeper.settle(read, next, staged, space),
             Self::Reuse(keeper) => keeper.settle(read, space, outlook),
         }
     }
@@ -223,10 +228,13 @@ impl HomesKeeper {
     }
 
     fn expects(&self, next: Upcoming, staged: u64) -> bool {
-        next.home.is_some() && (self.lane.passed() > staged || !self.is_first_use(next))
+        next.home.is_some() && (self.taken.front() == Some(&staged) || !self.is_first_use(next))
     }
 
-    fn settle(&mut self, read: &mut Read, next: Upcoming, space: &mut Space<'_>) {
+    fn settle(&mut self, read: &mut Read, next: Upcoming, staged: u64, space: &mut Space<'_>) {
+        if self.taken.front() == Some(&staged) {
+            self.taken.pop_front();
+        }
         let home = next.home;
         let first_hand = read.origin == Origin::Source && home.is_some();
         match home {
@@ -288,22 +296,26 @@ impl HomesKeeper {
         None
     }
 
-    /// The next first use of this rank beyond the staging threads that has a home.
+    /// The next first use of this rank beyond the staging threads that is worth reading ahead: one that lives here, or
+    /// of which a copy can stay here until then. Others are left to the staging threads: handed over now, they would
+    /// have to be fetched back.
     fn prefetch(&mut self, staged: u64, space: &mut Space<'_>) -> Result<Prefetch, Next> {
-        let (access, home) = loop {
+        loop {
             let access = self.lane.peek(&[]).filter(|access| access.epoch.0 == 0).ok_or(Next::Done)?;
-            let beyond = self.lane.passed() >= staged;
+            let place = self.lane.passed();
             self.lane.advance();
-            if let Some(home) = access.home.filter(|_| beyond) {
-                break (access, home);
+            let Some(home) = access.home.filter(|_| place >= staged) else { continue };
+            let (keep, shared) = if home.rank == self.rank {
+                (Some(home.tier), true)
+            } else {
+                (self.admit(access.sample, When { epoch: access.epoch, step: access.step }, Some(home), space), false)
+            };
+            if keep.is_some() {
+                self.taken.push_back(place);
+                let hand_over = Some(home).filter(|_| !shared);
+                return Ok(Prefetch { access, keep, shared, hand_over });
             }
-        };
-        if home.rank == self.rank {
-            return Ok(Prefetch { access, keep: Some(home.tier), shared: true, hand_over: None });
         }
-        let use_here = When { epoch: access.epoch, step: access.step };
-        let keep = self.admit(access.sample, use_here, Some(home), space);
-        Ok(Prefetch { access, keep, shared: false, hand_over: Some(home) })
     }
 }
 

@@ -170,8 +170,9 @@ impl Engine {
             let Some(route) = self.route(next, outlook) else { return Next::Wait(next.sample) };
             self.staging_used += staged;
             self.queue.push_back(Queued::Staged(next.bytes));
+            let read = self.read(next, route, outlook);
             self.ahead.advance();
-            return Next::Read(self.read(next, route, outlook));
+            return Next::Read(read);
         }
         Next::Done
     }
@@ -229,7 +230,7 @@ impl Engine {
             evicted: &mut self.evicted,
             now: When { epoch: next.epoch, step: next.step },
         };
-        self.keeper.settle(&mut read, next, &mut space, outlook);
+        self.keeper.settle(&mut read, next, self.ahead.passed(), &mut space, outlook);
         if read.keep.is_some() && self.keeper.awaits_reads() {
             self.in_flight.push(read.sample);
         }
