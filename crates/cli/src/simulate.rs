@@ -47,11 +47,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if axes.len() > AXES_MAX {
         bail!("--sweep {}: {} keys are too many; sweep one or two", arguments.sweeps[AXES_MAX], axes.len());
     }
+    if let [one, other] = &axes[..]
+        && one.key == other.key
+    {
+        bail!("--sweep {}: the key is swept twice; give all its values in one --sweep", one.key);
+    }
     let template = Template::load(&arguments.scenario)?;
     let scenario = template.with(&sets)?;
     let points = if axes.is_empty() { Vec::new() } else { sweep::points(&template, &sets, &axes)? };
     if let Some(path) = &arguments.report {
         report::check(path)?;
+        let same =
+            path.canonicalize().is_ok_and(|path| arguments.scenario.canonicalize().is_ok_and(|other| path == other));
+        if same {
+            bail!("--report {}: is the scenario itself; give another name", path.display());
+        }
     }
     let accesses = u64::from(scenario.dataset.samples) * u64::from(scenario.job.epochs);
     let mut progress = Progress::new(accesses, (policies.len() as u64 + 1) * (points.len() as u64 + 1));

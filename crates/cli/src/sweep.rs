@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use foresee_core::policy::Policy;
 use foresee_sim::job::Job;
 use foresee_sim::outcome::Outcome;
-use foresee_sim::scenario::{Scenario, Set, Template};
+use foresee_sim::scenario::{Scenario, ScenarioError, Set, Template};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -87,11 +87,18 @@ pub(crate) fn points(template: &Template, sets: &[Set], axes: &[Axis]) -> Result
     let scenario = |values: Vec<String>| {
         let mut sets = sets.to_vec();
         for (axis, value) in axes.iter().zip(&values) {
-            sets.push(format!("{}={value}", axis.key).parse()?);
+            sets.push(format!("{}={value}", axis.key).parse().map_err(blamed_on_sweep)?);
         }
-        Ok((values, template.with(&sets)?))
+        let scenario = template.with(&sets).map_err(blamed_on_sweep)?;
+        Ok((values, scenario))
     };
     combinations.into_iter().map(scenario).collect()
+}
+
+/// A sweep sets values as `--set` does; what is wrong was typed as `--sweep`. The scenario as it stands has been read
+/// before, so no other override is to blame.
+fn blamed_on_sweep(error: ScenarioError) -> anyhow::Error {
+    anyhow!("{}", error.to_string().replacen("--set ", "--sweep ", 1))
 }
 
 /// Runs policies at every point. Sizes are drawn again only where a point changes them.

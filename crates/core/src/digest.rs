@@ -12,6 +12,7 @@ use crate::catalog::Catalog;
 use crate::model::{Hosts, Scope, Tier};
 use crate::policy::Assignment;
 use crate::stream::{Deal, LayoutSpec, Shuffle, Tail};
+use crate::units::Rate;
 
 /// Plans of different versions may differ.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -29,8 +30,10 @@ pub struct Inputs<'a> {
     pub layout: LayoutSpec,
     /// How many epochs there are.
     pub epochs: u32,
-    /// The tiers; of each its capacity and scope count.
+    /// The tiers; of each its capacity, its scope and how fast it is read count.
     pub tiers: &'a [Tier],
+    /// Between two ranks: together with the tiers' rates it decides what is kept on another rank.
+    pub network: Rate,
     /// The policy's name.
     pub policy: &'a str,
     /// Who trains on which sample of a global batch.
@@ -69,7 +72,10 @@ impl Digest {
         for tier in inputs.tiers {
             hash.number("capacity_bytes", tier.capacity.0);
             hash.text("scope", scope_name(tier.scope));
+            hash.number("threads", u64::from(tier.threads));
+            hash.number("read_mb_per_s", tier.read.at(tier.threads).0.to_bits());
         }
+        hash.number("network_mb_per_s", inputs.network.0.to_bits());
         hash.text("policy", inputs.policy);
         hash.text("assignment", assignment_name(inputs.assignment));
         let whole: [u8; 32] = hash.0.finalize().into();
@@ -185,6 +191,7 @@ mod tests {
             layout: LAYOUT,
             epochs: 5,
             tiers,
+            network: Rate(1000.0),
             policy: "foresee",
             assignment: Assignment::Order,
         }
@@ -200,7 +207,7 @@ mod tests {
     fn stays_what_it_was() {
         let catalog = Catalog::new(vec![10, 20, 30]);
         let tiers = [tier(64, Scope::Rank), tier(1000, Scope::Rank)];
-        assert_eq!(digest(small(&catalog, &tiers), |_| {}), "dde29f9ea2ba266e59674a9b0cf4ef34");
+        assert_eq!(digest(small(&catalog, &tiers), |_| {}), "96367d330ce3ca5e593885cfb92aff9e");
     }
 
     #[test]
@@ -226,6 +233,7 @@ mod tests {
             digest(small, |inputs| inputs.catalog = &more),
             digest(small, |inputs| inputs.catalog = &fewer),
             digest(small, |inputs| inputs.hosts = Hosts::new(4, 1)),
+            digest(small, |inputs| inputs.network = Rate(999.0)),
             digest(small, |inputs| inputs.hosts = Hosts::new(2, 2)),
             digest(small, |inputs| inputs.layout.positions = 4),
             digest(small, |inputs| inputs.layout.world = 3),

@@ -92,6 +92,7 @@ impl Job {
             layout,
             epochs: self.brief.orders.epochs(),
             tiers: &self.brief.system.tiers,
+            network: self.brief.system.network,
             policy,
             assignment: self.brief.assignment,
         })

@@ -53,7 +53,8 @@ impl Outcome {
             reason: None,
             total_s: Some(times.total_s),
             startup_s: Some(times.startup_s),
-            stall_s: Some(tally.stall.0 / f64::from(ranks)),
+            // Rounding may leave a hair below nothing.
+            stall_s: Some((tally.stall.0 / f64::from(ranks)).max(0.0)),
             first_batch_s: Some(times.first_batch_s),
             reads: counts.iter().map(|(origin, count)| (origin.clone(), count.reads)).collect(),
             bytes: counts.iter().map(|(origin, count)| (origin.clone(), count.bytes.0)).collect(),

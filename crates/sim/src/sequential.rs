@@ -92,9 +92,9 @@ impl Shared {
     /// Gives a sample that is read at `fetched` to its home.
     fn hand_over(&mut self, read: &Read, from: Rank, fetched: Seconds) {
         let Some(home) = read.hand_over else { return };
-        let took = self.model.hand_over(home.tier, read.bytes);
-        self.copies.record(read.sample, home.tier, home.rank, fetched + took);
         let origin = self.hosts.as_seen_from(home.rank, from, home.tier);
+        let took = self.model.hand_over(origin, home.tier, read.bytes);
+        self.copies.record(read.sample, home.tier, home.rank, fetched + took);
         self.handed.record(Event::Read { origin, bytes: read.bytes, took });
     }
 

@@ -84,7 +84,16 @@ impl Keeper {
                 let holdings = if pools.is_empty() { TierMap::nothing() } else { empty() };
                 let scopes = brief.system.tiers.iter().map(|tier| tier.scope).collect();
                 let (hosts, lane) = (brief.hosts, ahead.clone());
-                let keeper = HomesKeeper { rank, hosts, scopes, foresight, lane, taken: VecDeque::new(), pools, epoch: Epoch(0) };
+                let keeper = HomesKeeper {
+                    rank,
+                    hosts,
+                    scopes,
+                    foresight,
+                    lane,
+                    taken: VecDeque::new(),
+                    pools,
+                    epoch: Epoch(0),
+                };
                 (Self::Homes(Box::new(keeper)), holdings)
             }
             Keeping::Reuse { room, foresight } => {
@@ -220,11 +229,17 @@ impl HomesKeeper {
     /// A sample at its home, seen from here.
     #[inline]
     pub(super) fn as_seen_here(&self, home: Home) -> Origin {
-        let scope = self.scopes[home.tier.index()];
-        if self.hosts.domain(scope, home.rank) == self.hosts.domain(scope, self.rank) {
+        if self.lives_here(home) {
             return Origin::Tier(home.tier);
         }
         self.hosts.as_seen_from(self.rank, home.rank, home.tier)
+    }
+
+    /// Whether a home is in a tier of this rank, its own or a shared one.
+    #[inline]
+    fn lives_here(&self, home: Home) -> bool {
+        let scope = self.scopes[home.tier.index()];
+        self.hosts.domain(scope, home.rank) == self.hosts.domain(scope, self.rank)
     }
 
     fn expects(&self, next: Upcoming, staged: u64) -> bool {
@@ -238,7 +253,7 @@ impl HomesKeeper {
         let home = next.home;
         let first_hand = read.origin == Origin::Source && home.is_some();
         match home {
-            Some(home) if home.rank == self.rank => {
+            Some(home) if self.lives_here(home) => {
                 read.keep = first_hand.then_some(home.tier);
                 read.shared = true;
             }
@@ -281,7 +296,7 @@ impl HomesKeeper {
 
     /// Takes a copy in where it is cheaper than fetching from its home.
     fn admit(&mut self, sample: SampleId, again: When, home: Option<Home>, space: &mut Space<'_>) -> Option<TierId> {
-        let fetch = home.and_then(|home| space.model.cached(Origin::Peer(home.tier)));
+        let fetch = home.and_then(|home| space.model.cached(self.as_seen_here(home)));
         for pool in &mut self.pools {
             let own = space.model.cached(Origin::Tier(pool.tier()));
             if fetch.is_some() && own >= fetch {
@@ -305,7 +320,7 @@ impl HomesKeeper {
             let place = self.lane.passed();
             self.lane.advance();
             let Some(home) = access.home.filter(|_| place >= staged) else { continue };
-            let (keep, shared) = if home.rank == self.rank {
+            let (keep, shared) = if self.lives_here(home) {
                 (Some(home.tier), true)
             } else {
                 (self.admit(access.sample, When { epoch: access.epoch, step: access.step }, Some(home), space), false)

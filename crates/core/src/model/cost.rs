@@ -144,10 +144,11 @@ impl Model {
         self.expansion.map_or(bytes, |expansion| Bytes((bytes.0 as f64 * expansion).ceil() as u64))
     }
 
-    /// Handing a sample to its home, and writing it there, which overlap.
+    /// Handing a sample to its home, which receives it as from `origin`, and writing it there, which overlap.
     #[inline]
-    pub fn hand_over(&self, tier: TierId, bytes: Bytes) -> Seconds {
-        self.network.max(self.tier_write(tier)) * bytes
+    pub fn hand_over(&self, origin: Origin, tier: TierId, bytes: Bytes) -> Seconds {
+        let write = self.tier_write(tier);
+        (if matches!(origin, Origin::Peer(_)) { self.network.max(write) } else { write }) * bytes
     }
 
     /// A byte of an origin other than the source.

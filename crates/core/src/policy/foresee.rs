@@ -17,7 +17,7 @@ use super::{Assignment, Brief, Delivery, Keeping, Plan, Policy, Routes, Unsuppor
 use crate::foresight::{By, Favourite, Foresight};
 use crate::homes::{Home, Homes};
 use crate::ids::{Rank, SampleId, TierId};
-use crate::model::System;
+use crate::model::{System, Tier};
 use crate::units::Bytes;
 
 pub(super) struct Foresee;
@@ -175,14 +175,61 @@ impl<'a> Cover<'a> {
                 }
             }
         }
-        for (index, list) in tenants.iter().enumerate() {
+        for (index, list) in tenants.iter_mut().enumerate() {
             let home = Home { rank: Rank((index / tiers) as u32), tier: TierId((index % tiers) as u8) };
-            self.close_gap(home, list, &mut waiting);
+            // A gap of nearly a sample: one makes way for two smaller ones. Then each swap brings the tier closer to full.
+            self.take_two_for_one(home, list, &mut waiting);
+            for _ in 0..SWAPS_MAX {
+                if !self.close_gap(home, list, &mut waiting) {
+                    break;
+                }
+            }
         }
     }
 
-    /// Swaps the pair whose difference in size comes closest to the gap from below.
-    fn close_gap(&mut self, home: Home, tenants: &[(Bytes, SampleId)], waiting: &mut Vec<(Bytes, SampleId)>) {
+    /// Puts two waiting samples in the place of one, if that fills the gap better than any one alone could.
+    fn take_two_for_one(
+        &mut self,
+        home: Home,
+        tenants: &mut Vec<(Bytes, SampleId)>,
+        waiting: &mut Vec<(Bytes, SampleId)>,
+    ) {
+        let gap = self.room.free(home.rank, home.tier);
+        let mut best: Option<(Bytes, usize, usize, usize)> = None;
+        for (place, &(size, _)) in tenants.iter().enumerate().take(PAIR_TENANTS_MAX) {
+            // The smallest with the largest that fits beside it, and so on inwards.
+            let (mut low, mut high) = (0, waiting.len().min(PAIR_WAITING_MAX));
+            while low + 1 < high {
+                let pair = waiting[low].0 + waiting[high - 1].0;
+                if pair > size + gap {
+                    high -= 1;
+                    continue;
+                }
+                let gain = pair.saturating_sub(size);
+                if gain > best.map_or(Bytes(0), |(gain, ..)| gain) {
+                    best = Some((gain, place, low, high - 1));
+                }
+                low += 1;
+            }
+        }
+        let Some((gain, leaving, low, high)) = best else { return };
+        let (second, first) = (waiting.remove(high), waiting.remove(low));
+        let outgoing = std::mem::replace(&mut tenants[leaving], first);
+        tenants.push(second);
+        self.homes.set(outgoing.1, None);
+        self.homes.set(first.1, Some(home));
+        self.homes.set(second.1, Some(home));
+        self.room.take(home.rank, home.tier, gain);
+        waiting.insert(waiting.partition_point(|other| *other < outgoing), outgoing);
+    }
+
+    /// Swaps the pair whose difference in size comes closest to the gap from below; false when there is none.
+    fn close_gap(
+        &mut self,
+        home: Home,
+        tenants: &mut [(Bytes, SampleId)],
+        waiting: &mut Vec<(Bytes, SampleId)>,
+    ) -> bool {
         let gap = self.room.free(home.rank, home.tier);
         let mut best: Option<(Bytes, usize, usize)> = None;
         for (place, &(size, _)) in tenants.iter().enumerate() {
@@ -193,28 +240,34 @@ impl<'a> Cover<'a> {
                 best = Some((gain, place, fitting - 1));
             }
         }
-        if let Some((gain, leaving, coming)) = best {
-            let (_, incoming) = waiting.remove(coming);
-            let (size, outgoing) = tenants[leaving];
-            self.homes.set(outgoing, None);
-            self.homes.set(incoming, Some(home));
-            self.room.take(home.rank, home.tier, gain);
-            waiting.insert(waiting.partition_point(|&(other, _)| other < size), (size, outgoing));
-        }
+        let Some((gain, leaving, coming)) = best else { return false };
+        let incoming = waiting.remove(coming);
+        let outgoing = std::mem::replace(&mut tenants[leaving], incoming);
+        self.homes.set(outgoing.1, None);
+        self.homes.set(incoming.1, Some(home));
+        self.room.take(home.rank, home.tier, gain);
+        waiting.insert(waiting.partition_point(|other| *other < outgoing), outgoing);
+        true
     }
 }
 
 /// Samples that are looked at on each side of a swap: differences among so many come as close to a gap as it matters.
 const GAP_CANDIDATES: usize = 4096;
 
+/// Samples tried on each side for two in the place of one: the small ones count, and every pair is looked at.
+const PAIR_TENANTS_MAX: usize = 64;
+const PAIR_WAITING_MAX: usize = 512;
+
+/// Swaps in one tier: each but the last uses up the largest difference in size there is.
+const SWAPS_MAX: usize = 64;
+
 /// Samples that are looked at on all ranks together: a few megabytes.
 const TENANTS_MAX: usize = 1 << 18;
 
 /// Whether a tier of another rank is faster to read than the rank's own next tier.
 fn is_worth_afar(system: &System, tier: usize) -> bool {
-    let read = |tier: usize| system.tiers.get(tier).map(|tier| tier.read.at(tier.threads).shared_by(tier.threads));
-    match (read(tier), read(tier + 1)) {
-        (Some(this), Some(next)) => this.min(system.network) > next,
-        _ => false,
-    }
+    let read = |tier: &Tier| tier.read.at(tier.threads).shared_by(tier.threads);
+    // A tier that is switched off does not count.
+    let next = system.tiers.iter().skip(tier + 1).find(|next| next.capacity > Bytes(0));
+    next.is_some_and(|next| read(&system.tiers[tier]).min(system.network) > read(next))
 }

@@ -362,8 +362,8 @@ impl<'a> Prediction<'a> {
         let took = self.now - began;
         self.ranks[rank.index()].tally.record(Event::Read { origin: read.origin, bytes: read.bytes, took });
         if let Some(Home { rank: to, tier }) = read.hand_over {
-            let took = self.model.hand_over(tier, read.bytes);
             let origin = self.job.brief.hosts.as_seen_from(to, rank, tier);
+            let took = self.model.hand_over(origin, tier, read.bytes);
             self.ranks[to.index()].tally.record(Event::Read { origin, bytes: read.bytes, took });
             self.later(took, Happening::Arrived { sample: read.sample.0, rank: to.0, tier: tier.0 });
         }
