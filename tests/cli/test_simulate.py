@@ -142,7 +142,7 @@ def test_the_source_minimum_counts_whole_samples_that_the_tiers_carry(foresee):
         ((S1, "--frobnicate"), ["--frobnicate", "--help"]),
         ((), ["FILE.toml", "--help"]),
         ((S1, "--sweep", "job.ranks"), ["--sweep job.ranks", "KEY=V1,V2"]),
-        ((S1, "--sweep", "job.rank=4,8"), ["job.rank=4", "job.ranks"]),
+        ((S1, "--sweep", "job.rank=4,8"), ["--sweep job.rank=4", "job.ranks"]),
         ((S1, "--sweep", "job.ranks=4,0"), ["job.ranks=0", "too small"]),
         ((S1, *("--sweep", "job.seed=1,2") * 3), ["too many"]),
         ((S1, "--report", "/nowhere/page.html"), ["--report /nowhere/page.html", "no such folder"]),

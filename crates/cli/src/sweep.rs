@@ -87,9 +87,9 @@ pub(crate) fn points(template: &Template, sets: &[Set], axes: &[Axis]) -> Result
     let scenario = |values: Vec<String>| {
         let mut sets = sets.to_vec();
         for (axis, value) in axes.iter().zip(&values) {
-            sets.push(format!("{}={value}", axis.key).parse().map_err(blamed_on_sweep)?);
+            sets.push(format!("{}={value}", axis.key).parse().map_err(|error| blamed_on_sweep(&error))?);
         }
-        let scenario = template.with(&sets).map_err(blamed_on_sweep)?;
+        let scenario = template.with(&sets).map_err(|error| blamed_on_sweep(&error))?;
         Ok((values, scenario))
     };
     combinations.into_iter().map(scenario).collect()
@@ -97,7 +97,7 @@ pub(crate) fn points(template: &Template, sets: &[Set], axes: &[Axis]) -> Result
 
 /// A sweep sets values as `--set` does; what is wrong was typed as `--sweep`. The scenario as it stands has been read
 /// before, so no other override is to blame.
-fn blamed_on_sweep(error: ScenarioError) -> anyhow::Error {
+fn blamed_on_sweep(error: &ScenarioError) -> anyhow::Error {
     anyhow!("{}", error.to_string().replacen("--set ", "--sweep ", 1))
 }
 
