@@ -2,7 +2,7 @@
 //! told when a read has completed, and asked what the trainer consumes next. It owns the rank's stream, staging space
 //! and holdings; the driver owns all time, and answers through [`Outlook`] what a rank can know of the others.
 //!
-//! What is read from where and kept follows the plan's [`Keeping`](crate::policy::Keeping): `keeper` has one variant for each.
+//! What is read from where and kept follows the plan's [`Keeping`]: `keeper` has one variant for each.
 //! No call allocates per access: queues keep their capacity, reads are small values.
 
 mod ahead;
