@@ -9,13 +9,29 @@ use std::collections::BinaryHeap;
 
 use crate::catalog::Catalog;
 use crate::foresight::When;
-use crate::ids::{Epoch, SampleId, Step, TierId};
+use crate::ids::{Epoch, SampleId, TierId};
 use crate::model::Model;
 use crate::tier_map::TierMap;
 use crate::units::Bytes;
 
-/// The next use of a copy that is never used again.
-const NEVER: When = When { epoch: Epoch(u32::MAX), step: Step(u32::MAX) };
+/// A time in one word, epoch above step: entries are compared often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key(u64);
+
+impl Key {
+    /// Of a copy that is never used again.
+    const NEVER: Self = Self(u64::MAX);
+
+    fn epoch(self) -> Epoch {
+        Epoch((self.0 >> 32) as u32)
+    }
+}
+
+impl From<When> for Key {
+    fn from(when: When) -> Self {
+        Self(u64::from(when.epoch.0) << 32 | u64::from(when.step.0))
+    }
+}
 
 /// The copies in one tier.
 #[derive(Debug)]
@@ -23,9 +39,9 @@ pub(super) struct Pool {
     tier: TierId,
     capacity: Bytes,
     free: Bytes,
-    by_next_use: BinaryHeap<(When, SampleId)>,
+    by_next_use: BinaryHeap<(Key, SampleId)>,
     /// Work space: copies that may have to go.
-    victims: Vec<(When, SampleId)>,
+    victims: Vec<(Key, SampleId)>,
 }
 
 /// What a pool works on.
@@ -51,8 +67,8 @@ impl Pool {
     /// The last epoch in which a copy of so many bytes may be used again to be taken in.
     pub(super) fn horizon(&self, bytes: Bytes) -> Epoch {
         match self.by_next_use.peek() {
-            Some((when, _)) if self.free < bytes => when.epoch,
-            _ => NEVER.epoch,
+            Some((next, _)) if self.free < bytes => next.epoch(),
+            _ => Key::NEVER.epoch(),
         }
     }
 
@@ -65,14 +81,15 @@ impl Pool {
         }
         self.free -= bytes;
         space.holdings.set(sample, Some(self.tier));
-        self.by_next_use.push((next, sample));
+        self.by_next_use.push((next.into(), sample));
         true
     }
 
     fn make_room(&mut self, bytes: Bytes, next: When, space: &mut Space<'_>) -> bool {
         let mut free = self.free;
+        let latest = Key::from(next).max(space.now.into());
         while free < bytes {
-            let furthest = self.by_next_use.peek().filter(|(when, _)| *when > next && *when > space.now);
+            let furthest = self.by_next_use.peek().filter(|(when, _)| *when > latest);
             let Some(&(_, victim)) = furthest else { break };
             if space.holdings.get(victim) == Some(self.tier) {
                 free += space.catalog.size(victim);
@@ -99,7 +116,7 @@ impl Pool {
 
     /// A copy is used now, and then at `next`.
     pub(super) fn touch(&mut self, sample: SampleId, next: Option<When>) {
-        self.by_next_use.push((next.unwrap_or(NEVER), sample));
+        self.by_next_use.push((next.map_or(Key::NEVER, Key::from), sample));
     }
 
     /// A copy goes.
@@ -115,11 +132,12 @@ impl Pool {
         samples.sort_unstable();
         samples.dedup();
         let held = samples.into_iter().filter(|sample| holdings.get(*sample) == Some(self.tier));
-        self.by_next_use = held.map(|sample| (next(sample).unwrap_or(NEVER), sample)).collect();
+        self.by_next_use = held.map(|sample| (next(sample).map_or(Key::NEVER, Key::from), sample)).collect();
     }
 
     /// Clears out entries that lie in the past, where every copy has one in the future.
     pub(super) fn forget_before(&mut self, now: When) {
+        let now = Key::from(now);
         self.by_next_use.retain(|(when, _)| *when >= now);
     }
 }
