@@ -294,12 +294,12 @@ impl HomesKeeper {
         self.foresight.next_use_in(next.sample, epochs, By::Rank(self.rank)).map(|again| again.when)
     }
 
-    /// Takes a copy in where it is cheaper than fetching from its home.
+    /// Takes a copy in where it is no dearer than fetching from its home.
     fn admit(&mut self, sample: SampleId, again: When, home: Option<Home>, space: &mut Space<'_>) -> Option<TierId> {
         let fetch = home.and_then(|home| space.model.cached(self.as_seen_here(home)));
         for pool in &mut self.pools {
             let own = space.model.cached(Origin::Tier(pool.tier()));
-            if fetch.is_some() && own >= fetch {
+            if fetch.is_some() && own > fetch {
                 continue;
             }
             if pool.admit(sample, again, space) {
