@@ -281,7 +281,8 @@ impl HomesKeeper {
             return None;
         }
         // A use beyond all that a full pool holds is not worth a copy: it need not be looked for.
-        let horizon = self.pools.iter().map(|pool| pool.horizon(next.bytes)).max()?;
+        let worthwhile = self.pools.iter().filter(|pool| self.is_worth_copying(home, pool.tier(), space));
+        let horizon = worthwhile.map(|pool| pool.horizon(next.bytes)).max()?;
         let again = self.again(next, horizon)?;
         self.admit(sample, again, home, space)
     }
@@ -294,14 +295,20 @@ impl HomesKeeper {
         self.foresight.next_use_in(next.sample, epochs, By::Rank(self.rank)).map(|again| again.when)
     }
 
+    /// Whether reading a copy in a tier of this rank is no dearer than fetching from the home.
+    #[inline]
+    fn is_worth_copying(&self, home: Option<Home>, tier: TierId, space: &Space<'_>) -> bool {
+        let fetch = home.and_then(|home| space.model.cached(self.as_seen_here(home)));
+        fetch.is_none() || space.model.cached(Origin::Tier(tier)) <= fetch
+    }
+
     /// Takes a copy in where it is no dearer than fetching from its home.
     fn admit(&mut self, sample: SampleId, again: When, home: Option<Home>, space: &mut Space<'_>) -> Option<TierId> {
-        let fetch = home.and_then(|home| space.model.cached(self.as_seen_here(home)));
-        for pool in &mut self.pools {
-            let own = space.model.cached(Origin::Tier(pool.tier()));
-            if fetch.is_some() && own > fetch {
+        for index in 0..self.pools.len() {
+            if !self.is_worth_copying(home, self.pools[index].tier(), space) {
                 continue;
             }
+            let pool = &mut self.pools[index];
             if pool.admit(sample, again, space) {
                 // Copies are this rank's own affair: nobody was told of those that went.
                 space.evicted.clear();
