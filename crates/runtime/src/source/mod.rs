@@ -1,0 +1,68 @@
+//! Where the dataset lives: read-only, shared by all ranks, and slow. A source hands out whole samples; it knows nothing
+//! of streams, tiers or threads.
+
+use std::io;
+
+use foresee_core::ids::SampleId;
+use foresee_core::model::Curve;
+use foresee_core::units::{Bytes, Seconds};
+
+/// Something that holds all samples of a dataset.
+pub trait Source: Send + Sync {
+    /// Reads the whole sample; `into` is as long as the catalog says the sample is.
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError>;
+
+    /// What people call the sample: its path.
+    fn name(&self, sample: SampleId) -> String;
+
+    /// How fast it is, where that is known.
+    fn speed(&self) -> Option<Speed> {
+        None
+    }
+}
+
+/// How fast a source is.
+#[derive(Clone, Debug)]
+pub struct Speed {
+    /// Throughput of all readers together, by the number of reads under way.
+    pub curve: Curve,
+    /// How long a read takes before its first byte.
+    pub latency: Seconds,
+}
+
+/// Why a sample could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It has no bytes.
+    #[error("the file is empty")]
+    Empty,
+    /// It has fewer bytes than the catalog says.
+    #[error("the file shrank: {found} of {expected}; list the dataset again")]
+    Shrank {
+        /// What the catalog says.
+        expected: Bytes,
+        /// What was there.
+        found: Bytes,
+    },
+    /// It has more bytes than the catalog says.
+    #[error("the file grew beyond {expected}; list the dataset again")]
+    Grew {
+        /// What the catalog says.
+        expected: Bytes,
+    },
+    /// The storage refused.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl ReadError {
+    /// Whether another try may succeed.
+    pub fn is_transient(&self) -> bool {
+        // What says that the sample is not there, or not for us, will say so again.
+        let lasting = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied, io::ErrorKind::IsADirectory];
+        match self {
+            Self::Io(error) => !lasting.contains(&error.kind()),
+            Self::Empty | Self::Shrank { .. } | Self::Grew { .. } => false,
+        }
+    }
+}
