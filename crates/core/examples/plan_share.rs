@@ -60,6 +60,7 @@ fn brief(room: f64) -> Brief {
         system: Arc::new(system),
         hosts: Hosts::new(RANKS, 8),
         assignment: Assignment::Order,
+        peers: true,
         catalog,
     }
 }

@@ -51,6 +51,7 @@ fn brief(samples: u32, ranks: u32, epochs: u32, seed: u64, capacity: u64) -> Bri
         system: Arc::new(system),
         hosts: Hosts::new(ranks, 1),
         assignment: Assignment::Order,
+        peers: true,
     }
 }
 
@@ -195,7 +196,7 @@ proptest! {
                 let furthest = held.iter().map(|&s| (next_use(&accesses, staged, s), s)).max();
                 let has_room = (held.len() as u64) < capacity;
                 let result = step(&mut engine, Lane::Tier(MEMORY), &mut world);
-                let gone: Vec<SampleId> = engine.evicted().map(|(sample, _)| sample).collect();
+                let gone: Vec<SampleId> = engine.evicted().map(|copy| copy.sample).collect();
                 let Ok(read) = result else {
                     // Rule 4: it declines only when nothing can be brought in without harm.
                     let harmless = wanted.is_some_and(|at| has_room || furthest.is_some_and(|(next, _)| next > at));

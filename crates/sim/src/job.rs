@@ -71,7 +71,7 @@ impl Job {
             AssignmentKind::Order => Assignment::Order,
             AssignmentKind::Local => Assignment::Local,
         };
-        let brief = Brief { catalog, orders, layout, system: Arc::new(system), hosts, assignment };
+        let brief = Brief { catalog, orders, layout, system: Arc::new(system), hosts, assignment, peers: true };
         Ok(Self { name: scenario.name.clone(), brief, model })
     }
 

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use foresee_core::engine::{Consumed, Engine, Lane, Next, Outlook, Read};
+use foresee_core::engine::{Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
 use foresee_core::model::{Hosts, Model, Origin, SourceLoad};
 use foresee_core::policy::{Plan, Policy};
@@ -186,7 +186,7 @@ impl RankState {
     }
 
     fn forget_evicted(&mut self, shared: &mut Shared) {
-        for (sample, tier) in self.engine.evicted() {
+        for Evicted { sample, tier, .. } in self.engine.evicted().filter(|copy| copy.shared) {
             shared.copies.remove(sample, tier, self.rank);
         }
     }

@@ -6,16 +6,18 @@
 //!   it to arrive. Space that no home takes holds copies of what this rank will use again soonest.
 //! - `Reuse`: what this host will use again soonest, brought in ahead of its use (Lobster).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::ahead::{Ahead, Upcoming};
 use super::pool::{Pool, Space};
 use super::{Next, Outlook, Read};
+use crate::catalog::Catalog;
 use crate::foresight::{By, Foresight, When};
 use crate::homes::Home;
 use crate::ids::{Epoch, Rank, SampleId, TierId};
 use crate::model::{Hosts, Origin, Scope};
 use crate::policy::{Brief, Keeping, Plan};
+use crate::stream::Mark;
 use crate::tier_map::TierMap;
 use crate::units::Bytes;
 
@@ -51,6 +53,10 @@ pub(super) struct HomesKeeper {
     taken: VecDeque<u64>,
     /// Room for copies, fastest first.
     pools: Vec<Pool>,
+    /// Where the job began, or went on.
+    start: When,
+    /// Samples that are not at their home here although they have been read for it.
+    lost: BTreeSet<SampleId>,
     epoch: Epoch,
 }
 
@@ -64,12 +70,12 @@ pub(super) struct ReuseKeeper {
 
 impl Keeper {
     /// The keeper of a rank, and what it holds from the start.
-    pub(super) fn new(brief: &Brief, plan: &mut Plan, rank: Rank, ahead: &Ahead) -> (Self, TierMap) {
+    pub(super) fn new(brief: &Brief, plan: &mut Plan, rank: Rank, ahead: &Ahead, start: Mark) -> (Self, TierMap) {
         let tiers = brief.system.tiers.len();
         let empty = || TierMap::new(brief.catalog.len(), tiers);
-        let pools = |room: Vec<Bytes>| -> Vec<Pool> {
+        let pools = |room: Vec<Bytes>, shared: bool| -> Vec<Pool> {
             let tiers = room.into_iter().enumerate().skip(1).filter(|(_, room)| room.0 > 0);
-            tiers.map(|(tier, room)| Pool::new(TierId(tier as u8), room)).collect()
+            tiers.map(|(tier, room)| Pool::new(TierId(tier as u8), room, shared)).collect()
         };
         let lanes = || vec![ahead.clone(); tiers - 1];
         match std::mem::replace(&mut plan.ranks[rank.index()], Keeping::Nothing) {
@@ -80,7 +86,7 @@ impl Keeper {
                 (Self::Fixed(Fixed { keep, lists: prefetch, cursors }), empty())
             }
             Keeping::Homes { spare, foresight, .. } => {
-                let pools = pools(spare);
+                let pools = pools(spare, false);
                 let holdings = if pools.is_empty() { TierMap::nothing() } else { empty() };
                 let scopes = brief.system.tiers.iter().map(|tier| tier.scope).collect();
                 let (hosts, lane) = (brief.hosts, ahead.clone());
@@ -92,13 +98,16 @@ impl Keeper {
                     lane,
                     taken: VecDeque::new(),
                     pools,
-                    epoch: Epoch(0),
+                    start: When { epoch: start.epoch, step: start.step },
+                    lost: BTreeSet::new(),
+                    epoch: start.epoch,
                 };
                 (Self::Homes(Box::new(keeper)), holdings)
             }
             Keeping::Reuse { room, foresight } => {
                 let by = By::Host(brief.hosts.host(rank));
-                let keeper = ReuseKeeper { by, foresight, lanes: lanes(), pools: pools(room), epoch: Epoch(0) };
+                let keeper =
+                    ReuseKeeper { by, foresight, lanes: lanes(), pools: pools(room, true), epoch: start.epoch };
                 (Self::Reuse(Box::new(keeper)), empty())
             }
         }
@@ -175,14 +184,14 @@ impl Keeper {
     ) -> Result<Prefetch, Next> {
         match self {
             Self::Fixed(fixed) => fixed.prefetch(tier, epoch, space),
-            Self::Homes(keeper) => keeper.prefetch(staged, space),
+            Self::Homes(keeper) => keeper.prefetch(staged, space, outlook),
             Self::Reuse(keeper) => keeper.prefetch(tier, staged, in_flight, space, outlook),
         }
     }
 
     /// A read has completed; returns the tier in which others can now see the sample.
     #[inline]
-    pub(super) fn completed(&self, read: &Read, holdings: &mut TierMap) -> Option<TierId> {
+    pub(super) fn completed(&mut self, read: &Read, holdings: &mut TierMap) -> Option<TierId> {
         let tier = read.keep?;
         match self {
             Self::Fixed(_) => {
@@ -192,10 +201,67 @@ impl Keeper {
                 holdings.set(read.sample, Some(tier));
                 Some(tier)
             }
-            Self::Homes(_) => read.shared.then_some(tier),
+            Self::Homes(keeper) => {
+                if !keeper.lost.is_empty() {
+                    keeper.lost.remove(&read.sample);
+                }
+                read.shared.then_some(tier)
+            }
             Self::Reuse(_) => (holdings.get(read.sample) == Some(tier)).then_some(tier),
         }
     }
+
+    /// Takes over a sample that a tier holds from before; false where the plan has no place for it.
+    pub(super) fn adopt(&mut self, sample: SampleId, tier: TierId, space: &mut Space<'_>) -> bool {
+        let again = |foresight: &Foresight, by| foresight.first_use_from(sample, space.now, by).map(|again| again.when);
+        match self {
+            Self::Fixed(fixed) => {
+                let planned = fixed.keep.get(sample) == Some(tier);
+                if planned {
+                    space.holdings.set(sample, Some(tier));
+                }
+                planned
+            }
+            Self::Homes(keeper) => {
+                if keeper.home(sample).is_some_and(|home| keeper.lives_here(home)) {
+                    return keeper.home(sample).is_some_and(|home| home.tier == tier);
+                }
+                let again = again(&keeper.foresight, By::Rank(keeper.rank));
+                admit_into(&mut keeper.pools, tier, sample, again, space)
+            }
+            Self::Reuse(keeper) => {
+                let again = again(&keeper.foresight, keeper.by);
+                admit_into(&mut keeper.pools, tier, sample, again, space)
+            }
+        }
+    }
+
+    /// A tier does not have a sample that it should.
+    pub(super) fn lost(&mut self, sample: SampleId, tier: TierId, catalog: &Catalog, holdings: &mut TierMap) {
+        let pools = match self {
+            Self::Fixed(_) => &mut Vec::new(),
+            Self::Homes(keeper) => {
+                if keeper.home(sample).is_some() {
+                    keeper.lost.insert(sample);
+                }
+                &mut keeper.pools
+            }
+            Self::Reuse(keeper) => &mut keeper.pools,
+        };
+        if holdings.get(sample) != Some(tier) {
+            return;
+        }
+        match pools.iter_mut().find(|pool| pool.tier() == tier) {
+            Some(pool) => pool.lose(sample, catalog, holdings),
+            None => holdings.set(sample, None),
+        }
+    }
+}
+
+/// Takes a copy into the pool of a tier, if it is used again and fits.
+fn admit_into(pools: &mut [Pool], tier: TierId, sample: SampleId, again: Option<When>, space: &mut Space<'_>) -> bool {
+    let pool = pools.iter_mut().find(|pool| pool.tier() == tier);
+    pool.zip(again).is_some_and(|(pool, again)| pool.admit(sample, again, space))
 }
 
 impl Fixed {
@@ -219,11 +285,19 @@ impl Fixed {
 }
 
 impl HomesKeeper {
-    /// Whether nobody used the sample before this access: in the first epoch, or after it where a tail was dropped.
+    fn home(&self, sample: SampleId) -> Option<Home> {
+        self.lane.home(sample)
+    }
+
+    /// Whether nobody used the sample since the start before this access: in the first epoch, or after it where a tail
+    /// was dropped or the start lay behind its use.
     #[inline]
     fn is_first_use(&self, next: Upcoming) -> bool {
-        next.epoch.0 == 0
-            || self.foresight.first_use(next.sample, By::Anyone).is_some_and(|first| first.when.epoch == next.epoch)
+        next.epoch == self.start.epoch
+            || self
+                .foresight
+                .first_use_from(next.sample, self.start, By::Anyone)
+                .is_some_and(|first| first.when.epoch == next.epoch)
     }
 
     /// A sample at its home, seen from here.
@@ -243,7 +317,8 @@ impl HomesKeeper {
     }
 
     fn expects(&self, next: Upcoming, staged: u64) -> bool {
-        next.home.is_some() && (self.taken.front() == Some(&staged) || !self.is_first_use(next))
+        let coming = self.taken.front() == Some(&staged) || !self.is_first_use(next);
+        next.home.is_some() && coming && (self.lost.is_empty() || !self.lost.contains(&next.sample))
     }
 
     fn settle(&mut self, read: &mut Read, next: Upcoming, staged: u64, space: &mut Space<'_>) {
@@ -310,8 +385,6 @@ impl HomesKeeper {
             }
             let pool = &mut self.pools[index];
             if pool.admit(sample, again, space) {
-                // Copies are this rank's own affair: nobody was told of those that went.
-                space.evicted.clear();
                 return Some(pool.tier());
             }
         }
@@ -321,12 +394,16 @@ impl HomesKeeper {
     /// The next first use of this rank beyond the staging threads that is worth reading ahead: one that lives here, or
     /// of which a copy can stay here until then. Others are left to the staging threads: handed over now, they would
     /// have to be fetched back.
-    fn prefetch(&mut self, staged: u64, space: &mut Space<'_>) -> Result<Prefetch, Next> {
+    fn prefetch(&mut self, staged: u64, space: &mut Space<'_>, outlook: &mut impl Outlook) -> Result<Prefetch, Next> {
         loop {
-            let access = self.lane.peek(&[]).filter(|access| access.epoch.0 == 0).ok_or(Next::Done)?;
+            let access = self.lane.peek(&[]).filter(|access| access.epoch == self.start.epoch).ok_or(Next::Done)?;
             let place = self.lane.passed();
             self.lane.advance();
             let Some(home) = access.home.filter(|_| place >= staged) else { continue };
+            // Kept from an earlier run.
+            if outlook.is_at(access.sample, home.tier) {
+                continue;
+            }
             let (keep, shared) = if self.lives_here(home) {
                 (Some(home.tier), true)
             } else {

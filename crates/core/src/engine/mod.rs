@@ -98,6 +98,26 @@ enum Queued {
     OnDemand(Upcoming),
 }
 
+/// Where a rank stands that does not begin at the beginning, or with empty tiers.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing<'a> {
+    /// The next step.
+    pub start: Mark,
+    /// What its tiers hold.
+    pub held: &'a [(SampleId, TierId)],
+}
+
+/// A copy that had to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Of which sample.
+    pub sample: SampleId,
+    /// From which tier.
+    pub tier: TierId,
+    /// Whether others could see it.
+    pub shared: bool,
+}
+
 /// One rank.
 pub struct Engine {
     model: Arc<Model>,
@@ -111,21 +131,28 @@ pub struct Engine {
     holdings: TierMap,
     /// Reads of what is kept that have not completed.
     in_flight: Vec<SampleId>,
-    evicted: Vec<(SampleId, TierId)>,
+    evicted: Vec<Evicted>,
 }
 
 impl Engine {
     /// The engine of `rank` under a plan, at the start of the job. The rank's part of the plan is moved in.
     pub fn new(brief: &Brief, plan: &mut Plan, model: Arc<Model>, rank: Rank) -> Self {
         let start = Mark { epoch: Epoch(0), step: Step(0) };
+        Self::from_mark(brief, plan, model, rank, Standing { start, held: &[] })
+    }
+
+    /// The engine of `rank` under a plan, somewhere in the job. What the tiers hold and the plan has no place for is
+    /// among the [`Engine::evicted`].
+    pub fn from_mark(brief: &Brief, plan: &mut Plan, model: Arc<Model>, rank: Rank, standing: Standing<'_>) -> Self {
+        let start = standing.start;
         let stream = Stream::new(plan.orders.clone(), brief.layout.clone(), rank, start);
         let homes = match &plan.ranks[rank.index()] {
             Keeping::Homes { homes, .. } => Some(Arc::clone(homes)),
             _ => None,
         };
         let ahead = Ahead::new(stream, Arc::clone(&brief.catalog), homes);
-        let (keeper, holdings) = Keeper::new(brief, plan, rank, &ahead);
-        Self {
+        let (keeper, holdings) = Keeper::new(brief, plan, rank, &ahead, start);
+        let mut engine = Self {
             model,
             delivery: plan.delivery,
             routes: plan.routes,
@@ -137,6 +164,25 @@ impl Engine {
             holdings,
             in_flight: Vec::new(),
             evicted: Vec::new(),
+        };
+        engine.adopt(standing);
+        engine
+    }
+
+    /// Takes over what tiers hold from before.
+    fn adopt(&mut self, standing: Standing<'_>) {
+        let Standing { start, held } = standing;
+        for &(sample, tier) in held {
+            let mut space = Space {
+                catalog: self.ahead.catalog(),
+                model: &self.model,
+                holdings: &mut self.holdings,
+                evicted: &mut self.evicted,
+                now: When { epoch: start.epoch, step: start.step },
+            };
+            if !self.keeper.adopt(sample, tier, &mut space) {
+                self.evicted.push(Evicted { sample, tier, shared: false });
+            }
         }
     }
 
@@ -311,10 +357,24 @@ impl Engine {
         self.staging_used -= self.model.staged(bytes);
     }
 
-    /// Copies that others could see and that have gone since this was asked last.
+    /// Copies that have gone since this was asked last.
     #[inline]
-    pub fn evicted(&mut self) -> impl Iterator<Item = (SampleId, TierId)> + '_ {
+    pub fn evicted(&mut self) -> impl Iterator<Item = Evicted> + '_ {
         self.evicted.drain(..)
+    }
+
+    /// A tier does not have a sample that it should: it could not be kept, or is damaged. It is read from the source
+    /// when it is needed again, and then kept once more.
+    pub fn lost(&mut self, sample: SampleId, tier: TierId) {
+        if let Some(place) = self.in_flight.iter().position(|other| *other == sample) {
+            self.in_flight.swap_remove(place);
+        }
+        self.keeper.lost(sample, tier, self.ahead.catalog(), &mut self.holdings);
+    }
+
+    /// How much may be staged from now on; what is staged beyond it stays until it is consumed.
+    pub fn limit_staging(&mut self, capacity: Bytes) {
+        self.staging_capacity = capacity;
     }
 
     /// What the rank holds.

@@ -7,6 +7,7 @@
 
 use std::collections::BinaryHeap;
 
+use super::Evicted;
 use crate::catalog::Catalog;
 use crate::foresight::When;
 use crate::ids::{Epoch, SampleId, TierId};
@@ -37,6 +38,8 @@ impl From<When> for Key {
 #[derive(Debug)]
 pub(super) struct Pool {
     tier: TierId,
+    /// Whether others can see its copies.
+    shared: bool,
     capacity: Bytes,
     free: Bytes,
     by_next_use: BinaryHeap<(Key, SampleId)>,
@@ -49,15 +52,15 @@ pub(super) struct Space<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) model: &'a Model,
     pub(super) holdings: &'a mut TierMap,
-    /// Copies that went and that others could see.
-    pub(super) evicted: &'a mut Vec<(SampleId, TierId)>,
+    /// Copies that went.
+    pub(super) evicted: &'a mut Vec<Evicted>,
     /// The access that the staging threads are at.
     pub(super) now: When,
 }
 
 impl Pool {
-    pub(super) fn new(tier: TierId, capacity: Bytes) -> Self {
-        Self { tier, capacity, free: capacity, by_next_use: BinaryHeap::new(), victims: Vec::new() }
+    pub(super) fn new(tier: TierId, capacity: Bytes, shared: bool) -> Self {
+        Self { tier, shared, capacity, free: capacity, by_next_use: BinaryHeap::new(), victims: Vec::new() }
     }
 
     pub(super) fn tier(&self) -> TierId {
@@ -102,7 +105,7 @@ impl Pool {
         let enough = free >= bytes;
         for (when, victim) in self.victims.drain(..) {
             if enough {
-                space.evicted.push((victim, self.tier));
+                space.evicted.push(Evicted { sample: victim, tier: self.tier, shared: self.shared });
             } else {
                 space.holdings.set(victim, Some(self.tier));
                 self.by_next_use.push((when, victim));
@@ -121,9 +124,14 @@ impl Pool {
 
     /// A copy goes.
     pub(super) fn remove(&mut self, sample: SampleId, space: &mut Space<'_>) {
-        self.free += space.catalog.size(sample);
-        space.holdings.set(sample, None);
-        space.evicted.push((sample, self.tier));
+        self.lose(sample, space.catalog, space.holdings);
+        space.evicted.push(Evicted { sample, tier: self.tier, shared: self.shared });
+    }
+
+    /// A copy is gone already.
+    pub(super) fn lose(&mut self, sample: SampleId, catalog: &Catalog, holdings: &mut TierMap) {
+        self.free += catalog.size(sample);
+        holdings.set(sample, None);
     }
 
     /// Gives every copy that is held one entry, with its next use as `next` tells it.

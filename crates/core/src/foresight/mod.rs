@@ -114,6 +114,13 @@ impl Foresight {
         self.next_use_in(sample, 0..self.job.epochs.count(), by)
     }
 
+    /// The first use from a step on, that step included.
+    pub fn first_use_from(&self, sample: SampleId, from: When, by: By) -> Option<Use> {
+        let same_epoch = self.user(sample, from.epoch);
+        let same_epoch = same_epoch.filter(|found| found.when >= from && self.ranks(by).contains(found.rank));
+        same_epoch.or_else(|| self.next_use(sample, from.epoch, by))
+    }
+
     /// The first use in an epoch later than `after`: the next one for somebody who has just used the sample.
     pub fn next_use(&self, sample: SampleId, after: Epoch, by: By) -> Option<Use> {
         self.next_use_in(sample, after.0.saturating_add(1)..self.job.epochs.count(), by)

@@ -18,6 +18,7 @@ use crate::foresight::{By, Favourite, Foresight};
 use crate::homes::{Home, Homes};
 use crate::ids::{Rank, SampleId, TierId};
 use crate::model::{System, Tier};
+use crate::stream::Orders;
 use crate::units::Bytes;
 
 pub(super) struct Foresee;
@@ -29,7 +30,11 @@ impl Policy for Foresee {
 
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
         let foresight = Foresight::new(brief.orders.clone(), brief.layout.clone(), brief.hosts);
+        if !brief.peers && brief.hosts.ranks() > 1 {
+            return lone(brief, &foresight);
+        }
         let favourites = match brief.assignment {
+            _ if brief.hosts.ranks() == 1 => vec![Favourite { rank: Rank(0), uses: 1 }; brief.catalog.len() as usize],
             Assignment::Order => foresight.favourites(0..brief.catalog.len()),
             Assignment::Local => first_users(brief, &foresight),
         };
@@ -41,19 +46,27 @@ impl Policy for Foresee {
             Assignment::Order => foresight,
             Assignment::Local => Foresight::new(orders.clone(), brief.layout.clone(), brief.hosts),
         };
-        let keeping = |rank| Keeping::Homes {
-            homes: Arc::clone(&homes),
-            spare: room.own_free(rank),
-            foresight: foresight.clone(),
-        };
-        Ok(Plan {
-            orders,
-            delivery: Delivery::Ahead,
-            routes: Routes::Caches,
-            filling: None,
-            lockstep_epochs: 0,
-            ranks: brief.hosts.all().map(keeping).collect(),
-        })
+        Ok(with_homes(brief, orders, &homes, &room, &foresight))
+    }
+}
+
+/// Ranks that cannot serve each other: no sample lives on one rank for all, each keeps what it will use again soonest.
+fn lone(brief: &Brief, foresight: &Foresight) -> Result<Plan, Unsupported> {
+    brief.refuse_local()?;
+    let homes = Arc::new(Homes::none(brief.catalog.len()));
+    Ok(with_homes(brief, brief.orders.clone(), &homes, &Room::new(brief, None), foresight))
+}
+
+fn with_homes(brief: &Brief, orders: Orders, homes: &Arc<Homes>, room: &Room, foresight: &Foresight) -> Plan {
+    let keeping =
+        |rank| Keeping::Homes { homes: Arc::clone(homes), spare: room.own_free(rank), foresight: foresight.clone() };
+    Plan {
+        orders,
+        delivery: Delivery::Ahead,
+        routes: Routes::Caches,
+        filling: None,
+        lockstep_epochs: 0,
+        ranks: brief.hosts.all().map(keeping).collect(),
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Brief {
     pub hosts: Hosts,
     /// Who trains on which sample of a global batch.
     pub assignment: Assignment,
+    /// Whether ranks can serve each other. Ranks that cannot plan for themselves alone.
+    pub peers: bool,
 }
 
 /// Who trains on which sample of a global batch.

@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use foresee_core::engine::{Consumed, Engine, Lane, Next, Read};
+use foresee_core::engine::{Consumed, Engine, Evicted, Lane, Next, Read};
 use foresee_core::homes::Home;
 use foresee_core::ids::{Rank, SampleId, Step, TierId};
 use foresee_core::model::{Model, Origin};
@@ -333,7 +333,7 @@ impl<'a> Prediction<'a> {
     /// A read begins.
     fn begin(&mut self, rank: Rank, doer: Doer, read: Read) {
         let state = &mut self.ranks[rank.index()];
-        for (sample, tier) in state.engine.evicted() {
+        for Evicted { sample, tier, .. } in state.engine.evicted().filter(|copy| copy.shared) {
             self.copies.remove(sample, tier, rank);
         }
         let place = state.first_place + state.ready.len() as u64;
