@@ -3,8 +3,9 @@
 //! A sample used in two successive epochs is carried across or read again, so with `A_e` the samples of epoch e and K
 //! the payload that all tiers together can carry, source bytes are at least `s(A_1) + sum over e >= 2 of max(0, s(A_e) - K)`.
 
-use crate::ids::Epoch;
+use crate::ids::{Epoch, Position, Rank, Step};
 use crate::policy::Brief;
+use crate::stream::Mark;
 use crate::units::Bytes;
 
 /// What the tiers of all ranks can carry from one epoch into the next (K): whole samples, tier by tier, where all
@@ -41,4 +42,47 @@ fn used(brief: &Brief, epoch: Epoch) -> Bytes {
     let dropped = (dealt.min(order.len())..order.len())
         .map(|position| brief.catalog.size(order.sample(crate::ids::Position(position))));
     brief.catalog.total().saturating_sub(dropped.sum())
+}
+
+/// The least that one rank reads from the source when nobody serves it, from a mark to the end of the job, with `held`
+/// bytes of what it uses already in its tiers.
+///
+/// After a start in the middle of an epoch, what that epoch had left behind is new to the rank in the next one.
+pub fn lone_minimum(brief: &Brief, rank: Rank, from: Mark, held: Bytes) -> Bytes {
+    let carried = carried_by_one(brief);
+    let rest = uses_of(brief, rank, from);
+    let whole = |epoch| uses_of(brief, rank, Mark { epoch, step: Step(0) });
+    let mut minimum = rest.saturating_sub(held);
+    for epoch in (from.epoch.0 + 1..brief.orders.epochs()).map(Epoch) {
+        // Where a rank is alone in its world it uses the same samples in every epoch, else others.
+        let seen =
+            if epoch.0 == from.epoch.0 + 1 && brief.hosts.ranks() == 1 { rest.max(held) } else { Bytes(u64::MAX) };
+        minimum += whole(epoch).saturating_sub(Bytes(carried.0.min(seen.0)));
+    }
+    minimum
+}
+
+/// K of one rank.
+fn carried_by_one(brief: &Brief) -> Bytes {
+    Bytes(carried(brief).0 / u64::from(brief.hosts.ranks()))
+}
+
+/// The bytes of the samples that a rank uses from a mark to the end of the epoch, each counted once: padding repeats
+/// what was used before.
+fn uses_of(brief: &Brief, rank: Rank, from: Mark) -> Bytes {
+    let everything = brief.hosts.ranks() == 1 && from.step.0 == 0;
+    if everything && brief.layout.deals_each_once() {
+        return brief.catalog.total();
+    }
+    let order = brief.orders.epoch(from.epoch);
+    let mut total = Bytes(0);
+    for step in (from.step.0..brief.layout.steps()).map(Step) {
+        for index in 0..brief.layout.local_len(rank, step) {
+            let dealt = brief.layout.dealt(rank, step, index);
+            if !dealt.padded || brief.hosts.ranks() > 1 {
+                total += brief.catalog.size(order.sample(Position(dealt.position.0)));
+            }
+        }
+    }
+    total
 }

@@ -5,6 +5,7 @@
 pub mod assign;
 pub mod bound;
 pub mod catalog;
+pub mod causes;
 pub mod digest;
 pub mod engine;
 pub mod foresight;

@@ -1,5 +1,14 @@
 //! The loader: what the engine decides is done here, on real time, with real threads, files and memory.
 
+mod arena;
+pub mod desk;
 pub mod extents;
+mod fork;
+pub mod job;
+pub mod machine;
+mod pool;
+mod ring;
 pub mod source;
+mod thread_time;
 pub mod tier;
+mod trace;

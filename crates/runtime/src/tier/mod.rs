@@ -1,7 +1,11 @@
 //! Where a rank keeps samples: the engine decides which, a tier only stores them. Misses and refusals are values: a tier
 //! that cannot keep or find a sample costs a read of the source, never the job.
 
+mod memory;
+
 use foresee_core::ids::SampleId;
+
+pub use self::memory::MemoryTier;
 
 /// A store of samples of one rank.
 pub trait Tier: Send + Sync {

@@ -6,7 +6,6 @@
 //! decoding, or into a tier. A rank polls its idle threads whenever something of its own changes, and those that wait
 //! for a sample when it arrives.
 
-mod causes;
 mod detailed;
 mod sight;
 mod source;
@@ -15,6 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
+use foresee_core::causes::Causes;
 use foresee_core::engine::{Consumed, Engine, Evicted, Lane, Next, Read};
 use foresee_core::homes::Home;
 use foresee_core::ids::{Rank, SampleId, Step, TierId};
@@ -23,7 +23,6 @@ use foresee_core::policy::{Plan, Policy};
 use foresee_core::tally::{Event, Tally};
 use foresee_core::units::{Bytes, Seconds};
 
-use self::causes::Causes;
 use self::sight::Sight;
 use self::source::{Ordered, Source};
 use crate::copies::Copies;

@@ -1,12 +1,14 @@
-//! What trainers waited for: a stall is blamed on what the sample that ended it was doing meanwhile.
+//! What trainers waited for: a stall is blamed on what the sample that ended it was doing meanwhile. Simulator and
+//! loader blame alike.
 
 use std::collections::BTreeMap;
 
-use foresee_core::model::Origin;
-use foresee_core::units::Seconds;
+use crate::model::Origin;
+use crate::units::Seconds;
 
 /// Seconds of stall by cause, of one rank or of several merged.
-pub(super) struct Causes {
+#[derive(Clone, Debug)]
+pub struct Causes {
     source: f64,
     peer: f64,
     host_peer: f64,
@@ -16,14 +18,15 @@ pub(super) struct Causes {
 }
 
 impl Causes {
-    pub(super) fn new(tiers: usize) -> Self {
+    /// Nothing yet, with room for `tiers` tiers.
+    pub fn new(tiers: usize) -> Self {
         Self { source: 0.0, peer: 0.0, host_peer: 0.0, preprocess: 0.0, tiers: vec![0.0; tiers] }
     }
 
     /// A stall from `since` until `now`, for a sample that had its bytes from `origin` at `fetched`: until then it was
     /// the origin that the trainer waited for, afterwards decoding.
     #[inline]
-    pub(super) fn blame(&mut self, origin: Origin, [since, fetched, now]: [Seconds; 3]) {
+    pub fn blame(&mut self, origin: Origin, [since, fetched, now]: [Seconds; 3]) {
         let stall = (now - since).0;
         let fetching = (fetched - since).0.clamp(0.0, stall.max(0.0));
         self.preprocess += stall - fetching;
@@ -35,7 +38,8 @@ impl Causes {
         } += fetching;
     }
 
-    pub(super) fn merge(&mut self, other: &Self) {
+    /// Adds another rank's.
+    pub fn merge(&mut self, other: &Self) {
         self.source += other.source;
         self.peer += other.peer;
         self.host_peer += other.host_peer;
@@ -43,9 +47,8 @@ impl Causes {
         self.tiers.iter_mut().zip(&other.tiers).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// A stall divided by what ranks waited for, by the names of origins. What a rank loses at the end of a step to one
-    /// that waits for data is divided in the same way.
-    pub(super) fn of(&self, stall_s: f64) -> BTreeMap<String, f64> {
+    /// Seconds by the names of origins.
+    pub fn by_name(&self) -> BTreeMap<String, f64> {
         let fixed = [
             ("source", self.source),
             ("peer", self.peer),
@@ -53,8 +56,13 @@ impl Causes {
             ("preprocess", self.preprocess),
         ];
         let tiers = self.tiers.iter().enumerate().skip(1).map(|(tier, &stall)| (format!("tier{tier}"), stall));
-        let all = fixed.into_iter().map(|(name, stall)| (name.to_owned(), stall)).chain(tiers);
-        let waited: BTreeMap<String, f64> = all.collect();
+        fixed.into_iter().map(|(name, stall)| (name.to_owned(), stall)).chain(tiers).collect()
+    }
+
+    /// A stall divided by what ranks waited for, by the names of origins. What a rank loses at the end of a step to one
+    /// that waits for data is divided in the same way.
+    pub fn of(&self, stall_s: f64) -> BTreeMap<String, f64> {
+        let waited = self.by_name();
         let total: f64 = waited.values().sum();
         waited.into_iter().map(|(name, part)| (name, if total > 0.0 { stall_s * part / total } else { 0.0 })).collect()
     }
@@ -63,7 +71,7 @@ impl Causes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foresee_core::ids::TierId;
+    use crate::ids::TierId;
 
     #[test]
     fn a_stall_is_split_where_the_bytes_were_there() {

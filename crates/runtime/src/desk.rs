@@ -1,0 +1,187 @@
+//! The engine with all it is told. Whatever changes the engine passes through here in one order, under the job's lock, so
+//! that a run can be written down and done again: the same calls give the same commands.
+
+use std::sync::Arc;
+
+use foresee_core::engine::{Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
+use foresee_core::ids::{Epoch, SampleId, TierId};
+use foresee_core::model::{Model, Origin, SourceLoad};
+use foresee_core::tier_map::TierMap;
+use foresee_core::units::{Bytes, Pace};
+
+/// What a rank without peers sees of the world.
+struct Sight {
+    model: Arc<Model>,
+    /// Where samples that have a home are.
+    arrived: TierMap,
+    /// Reads of the source that were given out and are not complete.
+    reading: u32,
+}
+
+impl Outlook for Sight {
+    fn source(&mut self, _: Epoch) -> Pace {
+        let readers = self.reading + 1;
+        self.model.source(SourceLoad { readers, own: readers })
+    }
+
+    fn elsewhere(&mut self, _: SampleId) -> Option<Origin> {
+        None
+    }
+
+    fn is_at(&mut self, sample: SampleId, tier: TierId) -> bool {
+        self.arrived.get(sample) == Some(tier)
+    }
+
+    fn is_last_copy(&mut self, _: SampleId) -> bool {
+        // Nobody else could be served from it.
+        false
+    }
+}
+
+/// One thing that the engine was told or asked, with its answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// The next read of a lane.
+    Poll(Lane, Next),
+    /// A read is complete.
+    Complete(Read),
+    /// A tier does not have what it should.
+    Lost(SampleId, TierId),
+    /// What the trainer gets.
+    Consume(Option<Consumed>),
+    /// Staging space is free again.
+    Release(Bytes),
+    /// Staging space is more or less than before.
+    Limit(Bytes),
+    /// Copies went.
+    Evicted(Vec<Evicted>),
+}
+
+/// The engine of a rank.
+pub struct Desk {
+    engine: Engine,
+    sight: Sight,
+    record: Option<Vec<Entry>>,
+}
+
+impl Desk {
+    /// An engine whose tiers hold what `held` says; with `record`, all that happens is written down.
+    pub fn new(
+        engine: Engine,
+        model: Arc<Model>,
+        tiers: usize,
+        samples: u32,
+        held: &[(SampleId, TierId)],
+        record: bool,
+    ) -> Self {
+        let mut arrived = TierMap::new(samples, tiers);
+        held.iter().for_each(|&(sample, tier)| arrived.set(sample, Some(tier)));
+        Self { engine, sight: Sight { model, arrived, reading: 0 }, record: record.then(Vec::new) }
+    }
+
+    /// The next read of a lane.
+    pub fn poll(&mut self, lane: Lane) -> Next {
+        let next = self.engine.poll(lane, &mut self.sight);
+        if let Next::Read(read) = &next {
+            self.sight.reading += u32::from(read.origin == Origin::Source);
+        }
+        self.note(|| Entry::Poll(lane, next));
+        next
+    }
+
+    /// A read is complete; with `kept` false it could not be kept.
+    pub fn complete(&mut self, read: &Read) {
+        self.sight.reading -= u32::from(read.origin == Origin::Source);
+        self.engine.complete(read);
+        if let Some(tier) = read.keep {
+            self.sight.arrived.set(read.sample, Some(tier));
+        }
+        self.note(|| Entry::Complete(*read));
+    }
+
+    /// A tier does not have a sample that it should.
+    pub fn lost(&mut self, sample: SampleId, tier: TierId) {
+        self.engine.lost(sample, tier);
+        if self.sight.arrived.get(sample) == Some(tier) {
+            self.sight.arrived.set(sample, None);
+        }
+        self.note(|| Entry::Lost(sample, tier));
+    }
+
+    /// What the trainer gets next.
+    pub fn consume(&mut self) -> Option<Consumed> {
+        let consumed = self.engine.consume(&mut self.sight);
+        if let Some(Consumed::OnDemand(read)) = &consumed {
+            self.sight.reading += u32::from(read.origin == Origin::Source);
+        }
+        self.note(|| Entry::Consume(consumed));
+        consumed
+    }
+
+    /// Staging space of a consumed sample is free again.
+    pub fn release(&mut self, bytes: Bytes) {
+        self.engine.release(bytes);
+        self.note(|| Entry::Release(bytes));
+    }
+
+    /// How much may be staged from now on.
+    pub fn limit_staging(&mut self, bytes: Bytes) {
+        self.engine.limit_staging(bytes);
+        self.note(|| Entry::Limit(bytes));
+    }
+
+    /// Copies that went since this was asked last.
+    pub fn evicted(&mut self) -> Vec<Evicted> {
+        let gone: Vec<Evicted> = self.engine.evicted().collect();
+        for copy in &gone {
+            if self.sight.arrived.get(copy.sample) == Some(copy.tier) {
+                self.sight.arrived.set(copy.sample, None);
+            }
+        }
+        if !gone.is_empty() {
+            self.note(|| Entry::Evicted(gone.clone()));
+        }
+        gone
+    }
+
+    /// Whether the engine still holds a sample in a tier.
+    pub fn holds(&self, sample: SampleId, tier: TierId) -> bool {
+        self.engine.holdings().get(sample) == Some(tier) || self.sight.arrived.get(sample) == Some(tier)
+    }
+
+    /// All that happened, where it is written down.
+    pub fn record(&self) -> Option<&[Entry]> {
+        self.record.as_deref()
+    }
+
+    /// Does what an entry says, and gives the entry with the answer of this engine.
+    pub fn replay(&mut self, entry: &Entry) -> Entry {
+        match entry {
+            Entry::Poll(lane, _) => Entry::Poll(*lane, self.poll(*lane)),
+            Entry::Complete(read) => {
+                self.complete(read);
+                Entry::Complete(*read)
+            }
+            Entry::Lost(sample, tier) => {
+                self.lost(*sample, *tier);
+                Entry::Lost(*sample, *tier)
+            }
+            Entry::Consume(_) => Entry::Consume(self.consume()),
+            Entry::Release(bytes) => {
+                self.release(*bytes);
+                Entry::Release(*bytes)
+            }
+            Entry::Limit(bytes) => {
+                self.limit_staging(*bytes);
+                Entry::Limit(*bytes)
+            }
+            Entry::Evicted(_) => Entry::Evicted(self.evicted()),
+        }
+    }
+
+    fn note(&mut self, entry: impl FnOnce() -> Entry) {
+        if let Some(record) = &mut self.record {
+            record.push(entry());
+        }
+    }
+}

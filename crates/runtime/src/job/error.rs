@@ -1,0 +1,125 @@
+//! What can go wrong with a job, each in one line that names what, where and the remedy.
+
+use std::sync::Arc;
+
+use foresee_config::InputError;
+use foresee_core::ids::SampleId;
+use foresee_core::model::CurveError;
+use foresee_core::policy::Unsupported;
+use foresee_core::stream::StreamError;
+use foresee_core::units::Bytes;
+
+use super::spec::POLICIES;
+use crate::source::ReadError;
+use crate::tier::DiskError;
+
+/// Why a job cannot begin or go on.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum JobError {
+    /// The rank is none of the world's.
+    #[error("rank {rank} of a world of {world}: ranks are 0 to world_size - 1")]
+    Rank {
+        /// The rank that was given.
+        rank: u32,
+        /// The number of ranks.
+        world: u32,
+    },
+    /// Nothing to do.
+    #[error("epochs is 0: give at least 1")]
+    NoEpochs,
+    /// All ranks' batches together are beyond counting.
+    #[error("batch_size x world_size is beyond 2^32: give a smaller batch_size")]
+    BatchTooLarge,
+    /// No such policy.
+    #[error("policy {0:?} is not known; give one of {known}", known = POLICIES.join(", "))]
+    Policy(String),
+    /// A sample does not fit.
+    #[error(
+        "sample {sample} ({name}) has {bytes} and the staging buffer {capacity}: give staging.capacity at least the size \
+         of the largest sample"
+    )]
+    TooLarge {
+        /// The largest sample.
+        sample: SampleId,
+        /// Its path.
+        name: String,
+        /// Its size.
+        bytes: Bytes,
+        /// The staging buffer's.
+        capacity: Bytes,
+    },
+    /// Memory is one place.
+    #[error("two tiers of memory are one: add their capacities")]
+    TwoMemoryTiers,
+    /// More memory is asked for than there is.
+    #[error("staging buffer and memory tier take {wanted}, and this machine (or control group) has {there}: lower their capacity")]
+    Memory {
+        /// What the configuration says.
+        wanted: Bytes,
+        /// What there is.
+        there: Bytes,
+    },
+    /// Memory or threads were refused.
+    #[error("{what}: {cause}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        cause: Arc<std::io::Error>,
+    },
+    /// A tier on disk cannot be used.
+    #[error(transparent)]
+    Disk(#[from] Arc<DiskError>),
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] Arc<InputError>),
+    /// The samples cannot be dealt.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// The policy cannot do it.
+    #[error("policy {policy}: {cause}")]
+    Unsupported {
+        /// The policy's name.
+        policy: String,
+        /// Why not.
+        cause: Unsupported,
+    },
+    /// A speed makes no sense.
+    #[error(transparent)]
+    Curve(#[from] CurveError),
+    /// A sample cannot be read.
+    #[error("rank {rank}: sample {sample} ({name}): {cause}")]
+    Sample {
+        /// Whose job.
+        rank: u32,
+        /// Which sample.
+        sample: SampleId,
+        /// Its path.
+        name: String,
+        /// Why not.
+        cause: Arc<ReadError>,
+    },
+    /// A state is of another job.
+    #[error("the state is of another job: {what} was {then}, and is {now} here")]
+    OtherJob {
+        /// What differs.
+        what: &'static str,
+        /// In the state.
+        then: String,
+        /// In this job.
+        now: String,
+    },
+    /// A place beyond the job, or behind.
+    #[error("epoch {epoch} is not ahead: the job stands in epoch {at} of {epochs}")]
+    Seek {
+        /// Where to go.
+        epoch: u32,
+        /// Where it stands.
+        at: u32,
+        /// How many there are.
+        epochs: u32,
+    },
+    /// The job is over.
+    #[error("the job is closed")]
+    Closed,
+}

@@ -1,0 +1,186 @@
+//! What a job is made from, and what is checked before anything runs.
+
+use std::sync::Arc;
+
+use foresee_config::{Config, Threads, TierKind};
+use foresee_core::catalog::Catalog;
+use foresee_core::ids::Rank;
+use foresee_core::model::{Beyond, Contention, Curve, Hosts, Model, Scope, System, Tier, Trainer};
+use foresee_core::policy::{Assignment, Brief, Policy, by_name};
+use foresee_core::stream::{Deal, Layout, LayoutSpec, Orders, Shuffle, Tail};
+use foresee_core::units::{Bytes, Rate, Seconds};
+
+use super::error::JobError;
+use crate::machine;
+use crate::source::{Source, Speed};
+
+/// The policies that a job can run with.
+pub const POLICIES: [&str; 6] = ["foresee", "nopfs", "lobster", "monarch", "staging-buffer", "naive"];
+
+/// What nobody measured: rates in MB/s that are right in their order, which is all that choosing an origin needs.
+const MEMORY_MB_PER_S: f64 = 10_000.0;
+const DISK_MB_PER_S: f64 = 1_000.0;
+const SOURCE_MB_PER_S: f64 = 100.0;
+/// Faster than anything: what limits a lone rank is never the way to the source.
+const UNLIMITED_MB_PER_S: f64 = 1e9;
+
+/// What happens to a sample that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// The job says so, and can go on when it has been mended.
+    Raise,
+    /// The next sample of the catalog that can be read takes its place.
+    Skip,
+}
+
+/// What a job is made from.
+#[derive(Clone)]
+pub struct JobSpec {
+    /// Where the samples are.
+    pub source: Arc<dyn Source>,
+    /// Their sizes.
+    pub catalog: Arc<Catalog>,
+    /// Names the dataset, so that a cache of another one is not mistaken for this one's.
+    pub dataset: [u8; 16],
+    /// How epochs are ordered.
+    pub shuffle: Shuffle,
+    /// Samples of a rank in a step.
+    pub batch_size: u32,
+    /// Passes over the dataset.
+    pub epochs: u32,
+    /// Whether an incomplete last step is dropped.
+    pub drop_last: bool,
+    /// What happens to samples that the world does not divide.
+    pub tail: Tail,
+    /// The policy's name.
+    pub policy: String,
+    /// Who trains on which sample of a global batch.
+    pub assignment: Assignment,
+    /// What happens to a sample that cannot be read.
+    pub on_error: OnError,
+    /// Staging buffer and tiers.
+    pub config: Config,
+    /// Which rank this is.
+    pub rank: u32,
+    /// Of how many.
+    pub world: u32,
+    /// Whether all that the engine is told is written down.
+    pub record: bool,
+}
+
+impl JobSpec {
+    /// The order of every epoch.
+    pub(super) fn orders(&self) -> Result<Orders, JobError> {
+        Ok(Orders::new(self.shuffle.clone(), self.catalog.len(), self.epochs)?)
+    }
+
+    /// How positions are dealt to ranks and steps.
+    pub(super) fn layout(&self, positions: u64) -> Result<Layout, JobError> {
+        if self.rank >= self.world {
+            return Err(JobError::Rank { rank: self.rank, world: self.world });
+        }
+        if self.epochs == 0 {
+            return Err(JobError::NoEpochs);
+        }
+        let global_batch = self.batch_size.checked_mul(self.world).ok_or(JobError::BatchTooLarge)?;
+        let deal = if matches!(self.shuffle, Shuffle::Feistel { .. }) { Deal::Blocked } else { Deal::Strided };
+        let (world, tail, drop_last) = (self.world, self.tail, self.drop_last);
+        Ok(Layout::new(LayoutSpec { positions, world, global_batch, deal, tail, drop_last })?)
+    }
+
+    /// The policy, if a job can run with it.
+    pub(super) fn policy(&self) -> Result<&'static dyn Policy, JobError> {
+        let known = POLICIES.contains(&self.policy.as_str());
+        by_name(&self.policy).filter(|_| known).ok_or_else(|| JobError::Policy(self.policy.clone()))
+    }
+
+    /// Checks what needs the machine: that samples fit the staging buffer, and memory what is asked of it.
+    pub(super) fn check(&self) -> Result<(), JobError> {
+        let largest = self.catalog.samples().max_by_key(|sample| self.catalog.size(*sample));
+        if let Some(sample) = largest
+            && self.catalog.size(sample).0 > self.config.staging.capacity_bytes
+        {
+            return Err(JobError::TooLarge {
+                sample,
+                name: self.source.name(sample),
+                bytes: self.catalog.size(sample),
+                capacity: Bytes(self.config.staging.capacity_bytes),
+            });
+        }
+        let memory_tiers = self.config.tiers.iter().filter(|tier| tier.kind == TierKind::Memory);
+        if memory_tiers.clone().count() > 1 {
+            return Err(JobError::TwoMemoryTiers);
+        }
+        let wanted = memory_tiers.map(|tier| tier.capacity_bytes).fold(self.config.staging.capacity_bytes, u64::saturating_add);
+        match machine::memory_bytes() {
+            Some(there) if wanted > there => Err(JobError::Memory { wanted: Bytes(wanted), there: Bytes(there) }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Threads of the staging buffer to begin with, and whether they are ours to choose.
+    pub(super) fn staging_threads(&self) -> (u32, bool) {
+        match (self.config.staging.threads, self.source.speed()) {
+            (Threads::Number(threads), _) => (threads, false),
+            (Threads::Auto, Some(speed)) => (knee(&speed.curve), false),
+            (Threads::Auto, None) => (machine::cores().max(2), true),
+        }
+    }
+
+    /// What the policy is told. `kept` is what each tier can hold.
+    pub(super) fn brief(&self, orders: Orders, layout: Layout, kept: &[u64]) -> Result<Brief, JobError> {
+        let system = Arc::new(self.system(kept)?);
+        let hosts = Hosts::new(layout.world(), 1);
+        let (catalog, assignment) = (Arc::clone(&self.catalog), self.assignment);
+        Ok(Brief { catalog, orders, layout, system, hosts, assignment, peers: false })
+    }
+
+    /// What reads cost, as far as it is known.
+    pub(super) fn model(&self, brief: &Brief) -> Arc<Model> {
+        let unlimited = Rate(UNLIMITED_MB_PER_S);
+        let trainer = Trainer { compute: unlimited, preprocess: unlimited, expansion: 1.0 };
+        Arc::new(Model::new(&brief.system, &trainer, 1))
+    }
+
+    fn system(&self, kept: &[u64]) -> Result<System, JobError> {
+        let flat = |rate| Curve::new(vec![(1, rate)], Beyond::Clamp);
+        let tier = |name: &str, capacity, threads, rate| -> Result<Tier, JobError> {
+            let (read, write) = (flat(rate)?, flat(rate)?);
+            Ok(Tier { name: name.into(), capacity: Bytes(capacity), scope: Scope::Rank, threads, read, write })
+        };
+        let (threads, _) = self.staging_threads();
+        let mut tiers = vec![tier("staging", self.config.staging.capacity_bytes, threads, MEMORY_MB_PER_S)?];
+        for (config, &capacity) in self.config.tiers.iter().zip(kept) {
+            tiers.push(match config.kind {
+                TierKind::Memory => tier("memory", capacity, config.threads, MEMORY_MB_PER_S)?,
+                TierKind::Disk { .. } => tier("disk", capacity, config.threads, DISK_MB_PER_S)?,
+            });
+        }
+        let speed = match self.source.speed() {
+            Some(speed) => speed,
+            None => Speed { curve: flat(SOURCE_MB_PER_S)?, latency: Seconds::ZERO },
+        };
+        Ok(System {
+            network: Rate(UNLIMITED_MB_PER_S),
+            source_link: Rate(UNLIMITED_MB_PER_S),
+            source: speed.curve,
+            source_latency: speed.latency,
+            contention: Contention::Reads,
+            tiers,
+            cores_per_host: Some(machine::cores()),
+        })
+    }
+
+    /// This rank.
+    pub(super) fn rank(&self) -> Rank {
+        Rank(self.rank)
+    }
+}
+
+/// The fewest readers that get nearly all there is.
+fn knee(curve: &Curve) -> u32 {
+    const READERS_MAX: u32 = 64;
+    let best = (1..=READERS_MAX).map(|readers| curve.at(readers).0).fold(0.0, f64::max);
+    // Two at least: while one waits for its first byte, the other reads.
+    (2..=READERS_MAX).find(|&readers| curve.at(readers).0 >= 0.98 * best).unwrap_or(READERS_MAX)
+}

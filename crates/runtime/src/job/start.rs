@@ -1,0 +1,166 @@
+//! Bringing a job up: opening its tiers, planning, and setting the engine where the trainer stands.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex};
+
+use foresee_config::TierKind;
+use foresee_core::engine::{Engine, Standing};
+use foresee_core::ids::{SampleId, TierId};
+use foresee_core::units::Bytes;
+
+use super::error::JobError;
+use super::state::State;
+use super::stores::{Store, Stores};
+use super::threads::{Auto, Lanes};
+use super::{Began, Consumer, Job, Shared};
+use crate::arena::Arena;
+use crate::desk::Desk;
+use crate::fork;
+use crate::machine;
+use crate::pool::{Pool, Work};
+use crate::tier::{DiskSpec, DiskTier, MemoryTier};
+use crate::trace::Trace;
+
+impl Job {
+    /// The running job; started where the consumer stands if it does not run yet.
+    pub(super) fn running(&self, consumer: &Consumer) -> Result<Arc<Shared>, JobError> {
+        let mut running = self.lock_running();
+        if let Some(shared) = &*running {
+            return Ok(Arc::clone(shared));
+        }
+        let shared = self.start(consumer)?;
+        *running = Some(Arc::clone(&shared));
+        Ok(shared)
+    }
+
+    /// Goes on where the consumer stands now; what tiers hold stays.
+    pub(super) fn restart(&self, consumer: &Consumer) -> Result<(), JobError> {
+        self.note_place(consumer);
+        let Some(shared) = self.lock_running().clone() else { return Ok(()) };
+        if consumer.mark.epoch.0 >= self.spec.epochs {
+            return Ok(());
+        }
+        let mut state = shared.state();
+        let held = shared.stores.held();
+        let desk = self.desk(consumer, &shared.stores, &held)?;
+        state.restart(desk);
+        state.evict(&shared.stores);
+        drop(state);
+        shared.limit_staging(shared.pool.jobs());
+        shared.pool.signal();
+        Ok(())
+    }
+
+    fn start(&self, consumer: &Consumer) -> Result<Arc<Shared>, JobError> {
+        let pool = Pool::of_process();
+        let (stores, granted_bytes) = self.open_stores(&pool)?;
+        let held = stores.held();
+        let desk = self.desk(consumer, &stores, &held)?;
+        if let Ok(mut began) = self.began.lock() {
+            let held_bytes = held.iter().map(|(sample, _)| self.spec.catalog.size(*sample).0).sum();
+            *began = Began { mark: consumer.mark, held_bytes };
+        }
+        let (staging, auto) = self.spec.staging_threads();
+        let threads: Vec<u32> = self.spec.config.tiers.iter().map(|tier| tier.threads).collect();
+        let lanes = Lanes::new(staging, &threads, auto.then(|| Auto::new(machine::cores())));
+        let most = lanes.most();
+        let mut state = State::new(desk, lanes, stores.tiers.len() + 1);
+        state.evict(&stores);
+        let trace = self.spec.config.trace.as_deref().map(Trace::create).transpose();
+        let shared = Arc::new(Shared {
+            spec: Arc::clone(&self.spec),
+            state: Mutex::new(state),
+            ready: Condvar::new(),
+            stores,
+            pool: Arc::clone(&pool),
+            trace: trace.map_err(system("cannot write the trace"))?,
+            waiting: AtomicBool::new(false),
+            auto,
+            reads: AtomicU64::new(0),
+            granted_bytes,
+            generation: fork::generation(),
+        });
+        let work: Arc<dyn Work> = Arc::clone(&shared) as Arc<dyn Work>;
+        pool.join(&work, most).map_err(system("cannot start loader threads"))?;
+        Ok(shared)
+    }
+
+    /// An engine where the consumer stands, with what the tiers hold.
+    pub(super) fn desk(&self, consumer: &Consumer, stores: &Stores, held: &[(SampleId, TierId)]) -> Result<Desk, JobError> {
+        let spec = &self.spec;
+        let kept: Vec<u64> = stores.tiers.iter().map(Store::capacity).collect();
+        let brief = spec.brief(self.orders.clone(), consumer.layout.clone(), &kept)?;
+        let policy = spec.policy()?;
+        let unsupported = |cause| JobError::Unsupported { policy: spec.policy.clone(), cause };
+        let mut plan = policy.plan(&brief).map_err(unsupported)?;
+        let model = spec.model(&brief);
+        let standing = Standing { start: consumer.mark, held };
+        let engine = Engine::from_mark(&brief, &mut plan, Arc::clone(&model), spec.rank(), standing);
+        Ok(Desk::new(engine, model, kept.len() + 1, spec.catalog.len(), held, spec.record))
+    }
+
+    fn open_stores(&self, pool: &Pool) -> Result<(Stores, u64), JobError> {
+        let spec = &self.spec;
+        let total = spec.catalog.total().0;
+        let memory = spec.config.tiers.iter().find(|tier| tier.kind == TierKind::Memory);
+        let keeps = matches!(spec.policy.as_str(), "foresee" | "nopfs" | "lobster" | "monarch");
+        let granted = memory.filter(|_| keeps).map_or(0, |tier| pool.grant(tier.capacity_bytes.min(total), tier.capacity_bytes));
+        let arena = Arena::new(spec.config.staging.capacity_bytes, granted, u64::from(spec.catalog.len()))
+            .inspect_err(|_| pool.take_back(granted))
+            .map_err(system("cannot get memory for the staging buffer and the memory tier"))?;
+        let mut tiers = Vec::new();
+        for tier in &spec.config.tiers {
+            let store = match &tier.kind {
+                _ if tier.capacity_bytes == 0 || !keeps => Store::Nothing,
+                TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena)), granted),
+                TierKind::Disk { path, free_space_floor_bytes } => {
+                    let opened = open_disk(&self.spec, path, tier.capacity_bytes, *free_space_floor_bytes);
+                    let disk = opened.inspect_err(|_| pool.take_back(granted))?;
+                    Store::Disk(Box::new(disk), tier.capacity_bytes)
+                }
+            };
+            tiers.push(store);
+        }
+        Ok((Stores { arena, tiers }, granted))
+    }
+}
+
+/// Opens the cache of this dataset and rank; caches of other datasets that this rank left behind make way.
+fn open_disk(spec: &super::JobSpec, folder: &std::path::Path, capacity: u64, floor: u64) -> Result<DiskTier, JobError> {
+    let suffix = format!("-rank{}", spec.rank);
+    let digest: String = spec.dataset.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("{digest}{suffix}");
+    let disk = DiskTier::open(&DiskSpec {
+        folder: folder.to_owned(),
+        name: name.clone(),
+        dataset: spec.dataset,
+        sizes: Arc::clone(&spec.catalog),
+        capacity: Bytes(capacity),
+        floor: Bytes(floor),
+    });
+    let disk = disk.map_err(Arc::new)?;
+    match DiskTier::remove_stale(folder, &name, &suffix) {
+        Ok(removed) => removed.iter().for_each(|old| tracing::info!("{}: removed {old}, the cache of another dataset", folder.display())),
+        Err(error) => tracing::warn!("{error}"),
+    }
+    Ok(disk)
+}
+
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> JobError {
+    move |cause| JobError::System { what, cause: Arc::new(cause) }
+}
+
+impl Shared {
+    /// Threads do nothing more for this job.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.close();
+        drop(state);
+        self.ready.notify_all();
+        self.pool.leave(std::ptr::from_ref(self).cast());
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.state().lanes.is_busy()
+    }
+}

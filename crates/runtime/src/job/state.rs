@@ -1,0 +1,387 @@
+//! What a job's threads share, behind one lock: the engine's desk, the staged samples in the order of the stream, reads
+//! that wait for a thread, and counts. Nothing here reads or waits; threads take a [`Task`], do it without the lock and
+//! bring back what became of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use foresee_core::causes::Causes;
+use foresee_core::engine::{Consumed, Lane, Next, Read};
+use foresee_core::ids::{SampleId, TierId};
+use foresee_core::model::Origin;
+use foresee_core::tally::{Event, Tally};
+use foresee_core::units::{Bytes, Seconds};
+
+use super::stores::{Store, Stores};
+use super::threads::Lanes;
+use crate::arena::{Block, Filling};
+use crate::desk::Desk;
+use crate::source::ReadError;
+use crate::tier::Tier;
+
+/// Reads that may wait for a thread: enough that no thread waits for the lock, few enough that the order stays fresh.
+const QUEUE_MAX: usize = 64;
+
+/// Polls under one hold of the lock; what is in memory needs no thread, and there may be half a million of it.
+const POLLS_MAX: usize = 256;
+
+/// A read for a thread to do.
+pub(super) struct Task {
+    pub(super) generation: u64,
+    pub(super) lane: Lane,
+    /// Which staged sample it is, counted from the start; none for a tier's own threads.
+    pub(super) place: Option<u64>,
+    pub(super) read: Read,
+    /// Where it is read from in truth: the source, where a tier has not what the engine thinks it has.
+    pub(super) origin: Origin,
+    pub(super) filling: Filling,
+}
+
+/// A sample in the staging buffer.
+pub(super) struct Staged {
+    pub(super) block: Arc<Block>,
+    /// Another sample where the wanted one could not be read.
+    pub(super) sample: SampleId,
+    pub(super) origin: Origin,
+    pub(super) fetched: Instant,
+}
+
+/// Why a sample is not there.
+#[derive(Clone)]
+pub(super) struct Failure {
+    pub(super) sample: SampleId,
+    pub(super) cause: Arc<ReadError>,
+}
+
+/// One access of the stream that the engine has given out.
+pub(super) enum Slot {
+    Pending,
+    Ready(Staged),
+    Failed(Failure),
+}
+
+/// Why there is no more to poll for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Polled {
+    /// There is more: ask again.
+    More,
+    /// Nothing until something else has happened.
+    Enough,
+    /// No room for the next sample.
+    Full,
+}
+
+/// Counts that are not the tally's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) batches: u64,
+    pub(super) samples: u64,
+    pub(super) bytes: u64,
+    pub(super) retries: u64,
+    pub(super) skipped: u64,
+    /// Samples that a tier should have had.
+    pub(super) lost: u64,
+    /// Samples that could not be kept.
+    pub(super) not_kept: u64,
+    /// Samples that found no room in the staging buffer because the trainer held on to others.
+    pub(super) outside: u64,
+}
+
+/// The state of a job that runs.
+pub(super) struct State {
+    pub(super) desk: Desk,
+    /// Counts the times that the job was moved; what was begun before is of no use any more.
+    pub(super) generation: u64,
+    pub(super) lanes: Lanes,
+    pub(super) slots: VecDeque<Slot>,
+    /// Place of the first slot.
+    first: u64,
+    queue: VecDeque<Task>,
+    /// Polled, but without room.
+    parked: Option<Read>,
+    /// Reads for the staging buffer that threads are doing.
+    staging: u32,
+    /// Samples that threads read from tiers on disk, and those that go when these are done.
+    reading: Vec<SampleId>,
+    leaving: Vec<(SampleId, TierId)>,
+    /// What the trainer has in its hands, and how much of it the engine was told to forget.
+    lent: Bytes,
+    forgiven: Bytes,
+    /// How many of the trainer's next samples are not there yet; it sleeps until there are none.
+    pub(super) missing: u64,
+    wanted_until: u64,
+    pub(super) tally: Tally,
+    pub(super) causes: Causes,
+    pub(super) counts: Counts,
+    pub(super) closed: bool,
+}
+
+impl State {
+    pub(super) fn new(desk: Desk, lanes: Lanes, tiers: usize) -> Self {
+        Self {
+            desk,
+            generation: 0,
+            lanes,
+            slots: VecDeque::new(),
+            first: 0,
+            queue: VecDeque::new(),
+            parked: None,
+            staging: 0,
+            reading: Vec::new(),
+            leaving: Vec::new(),
+            lent: Bytes(0),
+            forgiven: Bytes(0),
+            missing: 0,
+            wanted_until: 0,
+            tally: Tally::new(tiers),
+            causes: Causes::new(tiers),
+            counts: Counts::default(),
+            closed: false,
+        }
+    }
+
+    /// Goes on elsewhere in the job: whatever was staged is dropped.
+    pub(super) fn restart(&mut self, desk: Desk) {
+        self.desk = desk;
+        self.generation += 1;
+        self.slots.clear();
+        self.queue.clear();
+        self.parked = None;
+        self.lanes.restart();
+        (self.staging, self.first, self.missing, self.wanted_until) = (0, 0, 0, 0);
+        (self.lent, self.forgiven) = (Bytes(0), Bytes(0));
+        self.reading.clear();
+        self.leaving.clear();
+    }
+
+    /// Asks the engine for more, and finds places for it. What is in memory is staged at once.
+    pub(super) fn advance(&mut self, stores: &Stores) -> Polled {
+        for _ in 0..POLLS_MAX {
+            if self.closed || self.queue.len() >= QUEUE_MAX {
+                return Polled::Enough;
+            }
+            let read = match self.parked.take() {
+                Some(read) => read,
+                None => match self.desk.poll(Lane::Staging) {
+                    Next::Read(read) => read,
+                    Next::Full => return Polled::Full,
+                    Next::Wait(_) | Next::Done => return Polled::Enough,
+                },
+            };
+            self.evict(stores);
+            if let Some(polled) = self.place(read, stores) {
+                return polled;
+            }
+        }
+        Polled::More
+    }
+
+    /// Finds a place for a sample that is to be staged.
+    fn place(&mut self, read: Read, stores: &Stores) -> Option<Polled> {
+        let mut origin = read.origin;
+        if let Origin::Tier(tier) = read.origin
+            && let Store::Memory(memory, _) = stores.store(tier)
+        {
+            if let Some(block) = memory.share(read.sample) {
+                self.stage_in_place(&read, block);
+                return None;
+            }
+            self.lost(read.sample, tier);
+            origin = Origin::Source;
+        }
+        let starving = self.slots.is_empty();
+        let Some(filling) = stores.place(&read, starving) else {
+            self.parked = Some(read);
+            return Some(Polled::Full);
+        };
+        if origin != Origin::Source {
+            self.reading.push(read.sample);
+        }
+        let place = Some(self.first + self.slots.len() as u64);
+        self.slots.push_back(Slot::Pending);
+        self.queue.push_back(Task { generation: self.generation, lane: Lane::Staging, place, read, origin, filling });
+        None
+    }
+
+    fn stage_in_place(&mut self, read: &Read, block: Arc<Block>) {
+        self.desk.complete(read);
+        self.tally.record(Event::Read { origin: read.origin, bytes: read.bytes, took: Seconds::ZERO });
+        let place = self.first + self.slots.len() as u64;
+        let staged = Staged { block, sample: read.sample, origin: read.origin, fetched: Instant::now() };
+        self.slots.push_back(Slot::Ready(staged));
+        self.arrived(place);
+    }
+
+    /// Drops what the engine has evicted, as soon as nobody reads it any more.
+    pub(super) fn evict(&mut self, stores: &Stores) {
+        for gone in self.desk.evicted() {
+            if self.reading.contains(&gone.sample) {
+                self.leaving.push((gone.sample, gone.tier));
+            } else {
+                stores.evict(gone.sample, gone.tier);
+            }
+        }
+    }
+
+    /// The next read for a thread, if a lane has one and a thread to spare.
+    pub(super) fn take_task(&mut self, stores: &Stores) -> Option<Task> {
+        if self.closed {
+            return None;
+        }
+        if self.lanes.has_room(Lane::Staging) {
+            while self.queue.is_empty() && self.advance(stores) == Polled::More {}
+            if let Some(task) = self.queue.pop_front() {
+                self.lanes.begin(Lane::Staging);
+                self.staging += 1;
+                return Some(task);
+            }
+        }
+        self.lanes.tiers().into_iter().flatten().find_map(|lane| self.take_tier_task(lane, stores))
+    }
+
+    /// The next read of a tier's own threads. One that finds no room in the tier is left to the staging threads.
+    fn take_tier_task(&mut self, lane: Lane, stores: &Stores) -> Option<Task> {
+        for _ in 0..POLLS_MAX {
+            let read = match self.desk.poll(lane) {
+                Next::Read(read) => read,
+                Next::Done => {
+                    self.lanes.finish(lane);
+                    return None;
+                }
+                Next::Full | Next::Wait(_) => return None,
+            };
+            self.evict(stores);
+            if let Some(filling) = stores.place_for_tier(&read) {
+                self.lanes.begin(lane);
+                let (generation, origin) = (self.generation, read.origin);
+                return Some(Task { generation, lane, place: None, read, origin, filling });
+            }
+            self.complete(&read, false);
+        }
+        None
+    }
+
+    /// Whether threads other than the one that asks could be of use.
+    pub(super) fn has_more(&self) -> bool {
+        !self.queue.is_empty() && self.lanes.has_room(Lane::Staging)
+    }
+
+    /// A staged sample has come, or will not.
+    pub(super) fn settle_slot(&mut self, place: u64, slot: Slot) {
+        let index = (place - self.first) as usize;
+        self.slots[index] = slot;
+        self.staging -= 1;
+        self.arrived(place);
+    }
+
+    fn arrived(&mut self, place: u64) {
+        if place < self.wanted_until {
+            self.missing -= 1;
+        }
+    }
+
+    /// A read is complete; `kept` tells whether its tier has it now.
+    pub(super) fn complete(&mut self, read: &Read, kept: bool) {
+        self.desk.complete(read);
+        if let Some(tier) = read.keep.filter(|_| !kept) {
+            self.desk.lost(read.sample, tier);
+            self.counts.not_kept += 1;
+        }
+    }
+
+    /// A tier does not have a sample that it should.
+    pub(super) fn lost(&mut self, sample: SampleId, tier: TierId) {
+        self.desk.lost(sample, tier);
+        self.counts.lost += 1;
+    }
+
+    /// A thread has read a sample from a tier on disk.
+    pub(super) fn read_from_disk(&mut self, sample: SampleId, stores: &Stores) {
+        if let Some(place) = self.reading.iter().position(|other| *other == sample) {
+            self.reading.swap_remove(place);
+        }
+        if self.leaving.is_empty() || self.reading.contains(&sample) {
+            return;
+        }
+        let desk = &self.desk;
+        self.leaving.retain(|&(leaving, tier)| {
+            if leaving == sample && !desk.holds(leaving, tier) {
+                stores.evict(leaving, tier);
+            }
+            leaving != sample
+        });
+    }
+
+    /// How far the trainer can be served: says what it waits for, so that it is woken when the last of it is there.
+    pub(super) fn want(&mut self, samples: u64) {
+        self.wanted_until = self.first + samples;
+        let pending = |slot: &&Slot| matches!(slot, Slot::Pending);
+        let there = self.slots.iter().take(samples as usize);
+        let unpolled = samples.saturating_sub(self.slots.len() as u64);
+        self.missing = there.filter(pending).count() as u64 + unpolled;
+    }
+
+    /// The trainer takes the next sample, if it is there. A failed one stays.
+    pub(super) fn take(&mut self) -> Option<Result<Staged, Failure>> {
+        match self.slots.front()? {
+            Slot::Pending => return None,
+            Slot::Failed(failure) => return Some(Err(failure.clone())),
+            Slot::Ready(_) => {}
+        }
+        let Some(Slot::Ready(staged)) = self.slots.pop_front() else { return None };
+        self.first += 1;
+        let consumed = self.desk.consume();
+        debug_assert!(matches!(consumed, Some(Consumed::Staged(_))), "what was staged is consumed");
+        Some(Ok(staged))
+    }
+
+    /// The sample that failed has been read after all.
+    pub(super) fn mend(&mut self, staged: Staged) {
+        if let Some(slot @ Slot::Failed(_)) = self.slots.front_mut() {
+            *slot = Slot::Ready(staged);
+        }
+    }
+
+    /// A sample is in the trainer's hands.
+    pub(super) fn lend(&mut self, bytes: Bytes) {
+        self.lent += bytes;
+    }
+
+    /// The trainer is done with a sample.
+    pub(super) fn release(&mut self, bytes: Bytes) {
+        self.lent -= bytes;
+        let forgiven = Bytes(self.forgiven.0.min(bytes.0));
+        self.forgiven -= forgiven;
+        if bytes > forgiven {
+            self.desk.release(bytes - forgiven);
+        }
+    }
+
+    /// Whether the trainer waits for a sample that will not come before it gives something back; then the engine is told
+    /// that it did.
+    pub(super) fn forgive_if_stuck(&mut self) -> bool {
+        let held = self.lent.saturating_sub(self.forgiven);
+        let idle = self.slots.is_empty() && self.queue.is_empty() && self.staging == 0 && self.parked.is_none();
+        if !idle || held == Bytes(0) {
+            return false;
+        }
+        self.forgiven += held;
+        self.desk.release(held);
+        true
+    }
+
+    /// Nothing more is done.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        self.slots.clear();
+        self.queue.clear();
+        self.parked = None;
+        self.generation += 1;
+    }
+
+    /// How many bytes the trainer holds.
+    pub(super) fn lent(&self) -> Bytes {
+        self.lent
+    }
+}

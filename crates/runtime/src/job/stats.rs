@@ -1,0 +1,199 @@
+//! What happened so far, in numbers, and as a summary for people.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use foresee_core::bound::lone_minimum;
+use foresee_core::ids::{Epoch, Step};
+use foresee_core::stream::Mark;
+use foresee_core::tally::{Count, Tally};
+use foresee_core::units::Bytes;
+use serde::Serialize;
+
+use super::state::Counts;
+use super::{Job, Shared};
+
+/// Reads from one origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Reads {
+    /// How many.
+    pub samples: u64,
+    /// How much.
+    pub bytes: u64,
+    /// How long threads took for them, all added up.
+    pub thread_s: f64,
+}
+
+/// What happened so far.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stats {
+    /// The policy.
+    pub policy: String,
+    /// Which rank.
+    pub rank: u32,
+    /// Of how many.
+    pub world_size: u32,
+    /// Epoch of the next batch.
+    pub epoch: u32,
+    /// Step of the next batch.
+    pub step: u32,
+    /// Since the job was made.
+    pub elapsed_s: f64,
+    /// From making the job to its first batch.
+    pub first_batch_s: Option<f64>,
+    /// Batches handed over.
+    pub batches: u64,
+    /// Samples handed over.
+    pub samples: u64,
+    /// Bytes handed over.
+    pub bytes: u64,
+    /// How long the trainer waited.
+    pub stall_s: f64,
+    /// What it waited for.
+    pub stall_by_s: BTreeMap<String, f64>,
+    /// Reads by origin: `source` and `tier1`, `tier2` ... as configured.
+    pub origins: BTreeMap<String, Reads>,
+    /// Bytes that did not come from the source, of all that were read.
+    pub hit_ratio: f64,
+    /// Bytes read from the source.
+    pub source_bytes: u64,
+    /// The fewest that this whole job can read from the source with its tiers.
+    pub source_minimum_bytes: u64,
+    /// Loader threads of the staging buffer at present, and of each tier.
+    pub threads: Vec<u32>,
+    /// Reads that were tried again.
+    pub retries: u64,
+    /// Samples that could not be read and that others took the place of.
+    pub skipped: u64,
+    /// Samples that a tier should have had and had not, or damaged.
+    pub lost: u64,
+    /// Samples that a tier should have kept and could not.
+    pub not_kept: u64,
+    /// Samples that were given memory outside of the staging buffer, because all of it was in the trainer's hands.
+    pub outside: u64,
+}
+
+impl Stats {
+    pub(super) fn of(job: &Job, shared: Option<&Shared>) -> Self {
+        let (epoch, step) = job.place();
+        let first_batch_ns = job.first_batch_ns.load(Ordering::Relaxed);
+        let mut stats = Self {
+            policy: job.spec.policy.clone(),
+            rank: job.spec.rank,
+            world_size: job.spec.world,
+            epoch,
+            step,
+            elapsed_s: job.made.elapsed().as_secs_f64(),
+            first_batch_s: (first_batch_ns > 0).then_some(first_batch_ns as f64 / 1e9),
+            source_minimum_bytes: job.source_minimum(shared),
+            ..Self::nothing()
+        };
+        if let Some(shared) = shared {
+            let state = shared.state();
+            stats.count(&state.tally, state.counts);
+            stats.stall_by_s = state.causes.by_name().into_iter().filter(|(_, stall_s)| *stall_s > 0.0).collect();
+            stats.threads = std::iter::once(state.lanes.staging()).chain(state.lanes.of_tiers()).collect();
+        }
+        stats
+    }
+
+    fn nothing() -> Self {
+        Self {
+            policy: String::new(),
+            rank: 0,
+            world_size: 1,
+            epoch: 0,
+            step: 0,
+            elapsed_s: 0.0,
+            first_batch_s: None,
+            batches: 0,
+            samples: 0,
+            bytes: 0,
+            stall_s: 0.0,
+            stall_by_s: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            hit_ratio: 0.0,
+            source_bytes: 0,
+            source_minimum_bytes: 0,
+            threads: Vec::new(),
+            retries: 0,
+            skipped: 0,
+            lost: 0,
+            not_kept: 0,
+            outside: 0,
+        }
+    }
+
+    fn count(&mut self, tally: &Tally, counts: Counts) {
+        let Counts { batches, samples, bytes, retries, skipped, lost, not_kept, outside } = counts;
+        (self.batches, self.samples, self.bytes) = (batches, samples, bytes);
+        (self.retries, self.skipped, self.lost) = (retries, skipped, lost);
+        (self.not_kept, self.outside) = (not_kept, outside);
+        self.stall_s = tally.stall.0;
+        self.source_bytes = tally.source.bytes.0;
+        let reads = |count: &Count| Reads { samples: count.reads, bytes: count.bytes.0, thread_s: count.took.0 };
+        self.origins.insert("source".into(), reads(&tally.source));
+        for (index, count) in tally.tiers.iter().enumerate().skip(1) {
+            self.origins.insert(format!("tier{index}"), reads(count));
+        }
+        let all: u64 = self.origins.values().map(|reads| reads.bytes).sum();
+        self.hit_ratio = if all == 0 { 0.0 } else { 1.0 - self.source_bytes as f64 / all as f64 };
+    }
+}
+
+impl Job {
+    /// The fewest bytes that this job can read from the source, from where this run began.
+    fn source_minimum(&self, shared: Option<&Shared>) -> u64 {
+        let began = self.began.lock().map_or(Mark { epoch: Epoch(0), step: Step(0) }, |began| began.mark);
+        let held = self.began.lock().map_or(0, |began| began.held_bytes);
+        let kept: Vec<u64> = match shared {
+            Some(shared) => shared.stores.tiers.iter().map(super::stores::Store::capacity).collect(),
+            None => self.spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect(),
+        };
+        let Ok(layout) = self.spec.layout(self.orders.len()) else { return 0 };
+        let brief = self.spec.brief(self.orders.clone(), layout, &kept);
+        brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), began, Bytes(held)).0)
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mb = |bytes: u64| bytes as f64 / 1e6;
+        let rate = self.samples as f64 / self.elapsed_s.max(1e-9);
+        writeln!(f, "policy      {} (rank {} of {})", self.policy, self.rank, self.world_size)?;
+        writeln!(
+            f,
+            "delivered   {} samples, {:.1} MB in {} batches, {:.2} s, {rate:.0} samples/s",
+            self.samples,
+            mb(self.bytes),
+            self.batches,
+            self.elapsed_s
+        )?;
+        let first = self.first_batch_s.map_or_else(|| "none yet".into(), |seconds| format!("{seconds:.3} s"));
+        writeln!(f, "first batch {first}")?;
+        let causes: Vec<String> = self.stall_by_s.iter().map(|(cause, stall_s)| format!("{cause} {stall_s:.2} s")).collect();
+        let part = 100.0 * self.stall_s / self.elapsed_s.max(1e-9);
+        let causes = if causes.is_empty() { String::new() } else { format!(": {}", causes.join(", ")) };
+        writeln!(f, "stalled     {:.2} s ({part:.0} %){causes}", self.stall_s)?;
+        for (origin, reads) in self.origins.iter().filter(|(_, reads)| reads.samples > 0) {
+            writeln!(f, "from {origin:<7}{} samples, {:.1} MB", reads.samples, mb(reads.bytes))?;
+        }
+        writeln!(f, "hit ratio   {:.3}", self.hit_ratio)?;
+        let minimum = mb(self.source_minimum_bytes);
+        writeln!(f, "source      {:.1} MB read, the whole job's minimum is {minimum:.1} MB", mb(self.source_bytes))?;
+        let threads: Vec<String> = self.threads.iter().map(u32::to_string).collect();
+        write!(f, "threads     {}", threads.join(" + "))?;
+        let troubles = [
+            ("retries", self.retries),
+            ("skipped", self.skipped),
+            ("lost", self.lost),
+            ("not kept", self.not_kept),
+            ("outside", self.outside),
+        ];
+        for (what, count) in troubles.into_iter().filter(|(_, count)| *count > 0) {
+            write!(f, "\n{what:<12}{count}")?;
+        }
+        Ok(())
+    }
+}

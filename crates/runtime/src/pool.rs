@@ -1,0 +1,167 @@
+//! The loader threads of the process. Jobs share them: a thread takes the most urgent job that has something to do, does
+//! it, and looks again. Threads are made when the first job needs them and end with the last.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::fork;
+
+/// Something that has work for threads.
+pub(crate) trait Work: Send + Sync {
+    /// Works until nothing is left to do, or until `others` says that somebody else may be more urgent. False when there
+    /// was nothing to do.
+    fn work(&self, alone: bool) -> bool;
+    /// Lower is sooner.
+    fn urgency(&self) -> f64;
+    /// So many jobs share the byte budget from now on.
+    fn share(&self, jobs: usize);
+}
+
+/// The threads.
+pub(crate) struct Pool {
+    inner: Mutex<Inner>,
+    wake: Condvar,
+    sleepers: AtomicUsize,
+    /// Changes when there may be something new to do.
+    signals: AtomicU64,
+    generation: u32,
+}
+
+struct Inner {
+    jobs: Vec<(Weak<dyn Work>, u32)>,
+    threads: usize,
+    /// Memory in which jobs keep samples.
+    granted_bytes: u64,
+}
+
+/// The pool of this process; one that a fork brought along is left alone.
+static POOL: AtomicPtr<Arc<Pool>> = AtomicPtr::new(std::ptr::null_mut());
+
+impl Pool {
+    /// The pool of this process.
+    #[allow(unsafe_code, reason = "a lock around the pool could be held for ever after a fork")]
+    pub(crate) fn of_process() -> Arc<Self> {
+        let generation = fork::generation();
+        loop {
+            let found = POOL.load(Ordering::Acquire);
+            // SAFETY: what is stored comes from `Box::into_raw` below and is never freed.
+            if let Some(pool) = unsafe { found.as_ref() }.filter(|pool| pool.generation == generation) {
+                return Arc::clone(pool);
+            }
+            let made = Box::into_raw(Box::new(Arc::new(Self::new(generation))));
+            if POOL.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                // SAFETY: it was not stored, so nobody else has it.
+                drop(unsafe { Box::from_raw(made) });
+            }
+        }
+    }
+
+    fn new(generation: u32) -> Self {
+        let inner = Mutex::new(Inner { jobs: Vec::new(), threads: 0, granted_bytes: 0 });
+        let (wake, sleepers, signals) = (Condvar::new(), AtomicUsize::new(0), AtomicU64::new(0));
+        Self { inner, wake, sleepers, signals, generation }
+    }
+
+    /// Works for a job too, with so many threads at most.
+    pub(crate) fn join(self: &Arc<Self>, job: &Arc<dyn Work>, threads: u32) -> std::io::Result<()> {
+        let mut inner = self.inner();
+        inner.jobs.push((Arc::downgrade(job), threads));
+        let wanted = inner.wanted();
+        while inner.threads < wanted {
+            let pool = Arc::clone(self);
+            let name = format!("foresee-{}", inner.threads);
+            std::thread::Builder::new().name(name).spawn(move || pool.run())?;
+            inner.threads += 1;
+        }
+        drop(inner);
+        self.share_out();
+        Ok(())
+    }
+
+    /// Tells all jobs how many they are.
+    fn share_out(&self) {
+        let jobs: Vec<Arc<dyn Work>> = self.inner().jobs.iter().filter_map(|(job, _)| job.upgrade()).collect();
+        jobs.iter().for_each(|job| job.share(jobs.len()));
+    }
+
+    /// Does nothing more for a job.
+    pub(crate) fn leave(&self, job: *const ()) {
+        let mut inner = self.inner();
+        inner.jobs.retain(|(other, _)| !std::ptr::addr_eq(other.as_ptr(), job) && other.strong_count() > 0);
+        drop(inner);
+        self.share_out();
+        self.signals.fetch_add(1, Ordering::SeqCst);
+        self.wake.notify_all();
+    }
+
+    /// Gives memory for keeping samples, as much as is left of `capacity` bytes for all jobs together.
+    pub(crate) fn grant(&self, wanted: u64, capacity: u64) -> u64 {
+        let mut inner = self.inner();
+        let granted = wanted.min(capacity.saturating_sub(inner.granted_bytes));
+        inner.granted_bytes += granted;
+        granted
+    }
+
+    /// Takes granted memory back.
+    pub(crate) fn take_back(&self, bytes: u64) {
+        self.inner().granted_bytes -= bytes;
+    }
+
+    /// How many jobs there are.
+    pub(crate) fn jobs(&self) -> usize {
+        self.inner().jobs.len()
+    }
+
+    /// There may be something to do.
+    pub(crate) fn signal(&self) {
+        self.signals.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // With the lock, or a thread that is about to sleep would miss it.
+            drop(self.inner());
+            self.wake.notify_one();
+        }
+    }
+
+    fn run(&self) {
+        loop {
+            let seen = self.signals.load(Ordering::SeqCst);
+            let jobs = {
+                let mut inner = self.inner();
+                if inner.threads > inner.wanted() {
+                    inner.threads -= 1;
+                    return;
+                }
+                inner.jobs.clone()
+            };
+            let mut jobs: Vec<Arc<dyn Work>> = jobs.iter().filter_map(|(job, _)| job.upgrade()).collect();
+            let alone = jobs.len() == 1;
+            if !alone {
+                jobs.sort_by(|a, b| a.urgency().total_cmp(&b.urgency()));
+            }
+            if !jobs.iter().any(|job| job.work(alone)) {
+                drop(jobs);
+                self.sleep(seen);
+            }
+        }
+    }
+
+    fn sleep(&self, seen: u64) {
+        let mut inner = self.inner();
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while self.signals.load(Ordering::SeqCst) == seen && inner.threads <= inner.wanted() {
+            inner = self.wake.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// As many threads as the job that wants most.
+    fn wanted(&self) -> usize {
+        self.jobs.iter().map(|(_, threads)| *threads as usize).max().unwrap_or(0)
+    }
+}
