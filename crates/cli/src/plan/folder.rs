@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use foresee_config::{Config, Tier, TierKind};
 use foresee_core::catalog::Catalog;
-use foresee_sim::scenario::config::{Config, ConfigTier, TierKind};
 use foresee_sim::scenario::{
     AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScopeKind,
     ShuffleKind, SizeSpec, SystemSpec, TierSpec,
@@ -210,7 +210,7 @@ fn scenario(folder: &Path, options: &Options, config: &Config, catalog: &Catalog
 
 fn system(options: &Options, config: &Config) -> SystemSpec {
     let staging =
-        ConfigTier { kind: TierKind::Memory, capacity_bytes: config.staging_bytes, threads: config.staging_threads };
+        Tier { kind: TierKind::Memory, capacity_bytes: config.staging_bytes, threads: config.staging_threads };
     let mut tiers = vec![tier("staging".to_owned(), &staging)];
     for (index, configured) in config.tiers.iter().enumerate() {
         let kind = match configured.kind {
@@ -233,11 +233,11 @@ fn system(options: &Options, config: &Config) -> SystemSpec {
     }
 }
 
-fn is_disk(tier: &ConfigTier) -> bool {
+fn is_disk(tier: &Tier) -> bool {
     matches!(tier.kind, TierKind::Disk(_))
 }
 
-fn tier(name: String, tier: &ConfigTier) -> TierSpec {
+fn tier(name: String, tier: &Tier) -> TierSpec {
     let rate = if is_disk(tier) { DISK_MB_PER_S } else { MEMORY_MB_PER_S };
     let curve = vec![(tier.threads, rate)];
     TierSpec {

@@ -4,12 +4,36 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use toml::{Table, Value};
+use toml::Value;
 
-use super::error::ScenarioError;
-use super::read_text;
-use super::schema::{CONFIG_STAGING, CONFIG_TIER, CONFIG_TOP};
-use super::section::{Blame, Section, quoted};
+use crate::error::InputError;
+use crate::reader::{self, Document, Keys, Section, key, quoted};
+
+/// Every table of the file.
+const TABLES: &[&Keys] = &[&TOP, &STAGING, &TIER];
+
+const TOP: Keys = Keys {
+    place: "at the top",
+    all: &[key("staging", "[staging]", "the staging buffer"), key("tier", "[[tier]]", "the tiers")],
+};
+
+const STAGING: Keys = Keys {
+    place: "in [staging]",
+    all: &[
+        key("capacity", r#""512 MiB""#, "the capacity"),
+        key("threads", r#""auto""#, r#""auto" or the number of threads of one rank"#),
+    ],
+};
+
+const TIER: Keys = Keys {
+    place: "in [[tier]]",
+    all: &[
+        key("kind", r#""memory""#, "the kind"),
+        key("capacity", r#""4 GiB""#, "the capacity"),
+        key("path", r#""/nvme/foresee""#, "the folder of the tier"),
+        key("threads", "2", "the number of threads of one rank"),
+    ],
+};
 
 /// Sizes end with one of these.
 const UNITS: [(&str, u64); 9] = [
@@ -44,12 +68,12 @@ pub struct Config {
     /// Loader threads that fill it.
     pub staging_threads: u32,
     /// The tiers, fastest first.
-    pub tiers: Vec<ConfigTier>,
+    pub tiers: Vec<Tier>,
 }
 
 /// One tier of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigTier {
+pub struct Tier {
     /// What it is made of.
     pub kind: TierKind,
     /// What it holds, for each rank.
@@ -76,19 +100,18 @@ impl Default for Config {
 
 impl Config {
     /// The configuration in this file.
-    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        Self::parse(path, &read_text(path)?)
+    pub fn load(path: &Path) -> Result<Self, InputError> {
+        Self::parse(path, &reader::read_text(path, "configuration")?)
     }
 
     /// Of a text that stands for the file `path`.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, ScenarioError> {
-        let root: Table = text.parse().map_err(|error| ScenarioError::syntax(path, text, &error))?;
-        let blame = Blame { file: path, sets: &[] };
-        let root = Value::Table(root);
-        let top = Section::open(blame, "", &CONFIG_TOP, &root)?;
+    pub fn parse(path: &Path, text: &str) -> Result<Self, InputError> {
+        let document = Document { file: path, tables: TABLES, overrides: &[] };
+        let root = Value::Table(reader::parse(path, text)?);
+        let top = Section::open(document, "", &TOP, &root)?;
         let mut config = Self::default();
         if top.has("staging") {
-            let staging = top.section("staging", &CONFIG_STAGING)?;
+            let staging = top.section("staging", &STAGING)?;
             if staging.has("capacity") {
                 config.staging_bytes = size(&staging, "capacity")?;
             }
@@ -97,12 +120,12 @@ impl Config {
             }
             config.staging_threads = staging_threads(&staging)?;
         }
-        config.tiers = tiers(blame, &top)?;
+        config.tiers = tiers(document, &top)?;
         Ok(config)
     }
 }
 
-fn staging_threads(staging: &Section<'_>) -> Result<u32, ScenarioError> {
+fn staging_threads(staging: &Section<'_>) -> Result<u32, InputError> {
     match staging.get("threads") {
         None => Ok(STAGING_THREADS),
         Some(Value::String(word)) if word == "auto" => Ok(STAGING_THREADS),
@@ -114,7 +137,7 @@ fn staging_threads(staging: &Section<'_>) -> Result<u32, ScenarioError> {
     }
 }
 
-fn tiers(blame: Blame<'_>, top: &Section<'_>) -> Result<Vec<ConfigTier>, ScenarioError> {
+fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tier>, InputError> {
     let values = match top.get("tier") {
         None => return Ok(Vec::new()),
         Some(Value::Array(values)) => values,
@@ -123,11 +146,11 @@ fn tiers(blame: Blame<'_>, top: &Section<'_>) -> Result<Vec<ConfigTier>, Scenari
     if values.len() > TIERS_MAX {
         return Err(top.error("tier", format!("{} tiers are too many", values.len()), "give at most 255 tiers"));
     }
-    let tier = |(index, value)| tier(&Section::open(blame, &format!("tier[{index}]"), &CONFIG_TIER, value)?);
+    let tier = |(index, value)| tier(&Section::open(document, &format!("tier[{index}]"), &TIER, value)?);
     values.iter().enumerate().map(tier).collect()
 }
 
-fn tier(section: &Section<'_>) -> Result<ConfigTier, ScenarioError> {
+fn tier(section: &Section<'_>) -> Result<Tier, InputError> {
     section.need("kind")?;
     let is_disk = section.choice("kind", &[("memory", false), ("disk", true)])?;
     let capacity_bytes = size(section, "capacity")?;
@@ -140,11 +163,11 @@ fn tier(section: &Section<'_>) -> Result<ConfigTier, ScenarioError> {
             return Err(section.error("path", "a tier of memory has no path", remedy));
         }
     };
-    Ok(ConfigTier { kind, capacity_bytes, threads })
+    Ok(Tier { kind, capacity_bytes, threads })
 }
 
 /// A size with its unit, in bytes.
-fn size(section: &Section<'_>, key: &str) -> Result<u64, ScenarioError> {
+fn size(section: &Section<'_>, key: &str) -> Result<u64, InputError> {
     let value = section.need(key)?;
     let Value::String(text) = value else { return Err(section.mistyped(key, value, "a string")) };
     bytes(text).ok_or_else(|| {
@@ -186,8 +209,8 @@ mod tests {
             path = "/nvme"
             threads = 3
         "#;
-        let memory = ConfigTier { kind: TierKind::Memory, capacity_bytes: 3 << 29, threads: 2 };
-        let disk = ConfigTier { kind: TierKind::Disk("/nvme".into()), capacity_bytes: 2_000_000_000_000, threads: 3 };
+        let memory = Tier { kind: TierKind::Memory, capacity_bytes: 3 << 29, threads: 2 };
+        let disk = Tier { kind: TierKind::Disk("/nvme".into()), capacity_bytes: 2_000_000_000_000, threads: 3 };
         let expected = Config { staging_bytes: 64 << 20, staging_threads: 8, tiers: vec![memory, disk] };
         assert_eq!(parsed(text), Ok(expected));
         assert_eq!(parsed(""), Ok(Config::default()));
