@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
+use foresee_config::InputError;
 use foresee_core::policy::Policy;
 use foresee_sim::job::Job;
 use foresee_sim::outcome::Outcome;
-use foresee_sim::scenario::{Scenario, ScenarioError, Set, Template};
+use foresee_sim::scenario::{Scenario, Set, Template};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -97,7 +98,7 @@ pub(crate) fn points(template: &Template, sets: &[Set], axes: &[Axis]) -> Result
 
 /// A sweep sets values as `--set` does; what is wrong was typed as `--sweep`. The scenario as it stands has been read
 /// before, so no other override is to blame.
-fn blamed_on_sweep(error: &ScenarioError) -> anyhow::Error {
+fn blamed_on_sweep(error: &InputError) -> anyhow::Error {
     anyhow!("{}", error.to_string().replacen("--set ", "--sweep ", 1))
 }
 

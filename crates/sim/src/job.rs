@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use foresee_config::InputError;
 use foresee_core::catalog::Catalog;
 use foresee_core::digest::{Digest, Inputs};
 use foresee_core::model::{Beyond, Contention, Curve, CurveError, Hosts, Model, Scope, System, Tier, Trainer};
@@ -10,8 +11,7 @@ use foresee_core::stream::{Deal, Layout, LayoutSpec, Orders, Shuffle, StreamErro
 use foresee_core::units::{Bytes, Rate, Seconds};
 
 use crate::scenario::{
-    AssignmentKind, ContentionKind, ExtrapolateKind, Points, Preprocess, Scenario, ScenarioError, ScopeKind,
-    ShuffleKind, SystemSpec,
+    AssignmentKind, ContentionKind, ExtrapolateKind, Points, Preprocess, Scenario, ScopeKind, ShuffleKind, SystemSpec,
 };
 
 /// Why a scenario cannot run.
@@ -19,7 +19,7 @@ use crate::scenario::{
 pub enum JobError {
     /// Its sizes cannot be had.
     #[error(transparent)]
-    Scenario(#[from] ScenarioError),
+    Scenario(#[from] InputError),
     /// Its samples cannot be dealt.
     #[error("{scenario}: {cause}")]
     Stream {

@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use foresee_config::InputError;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 use foresee_sim::scenario::{
-    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScenarioError,
-    ScopeKind, Set, ShuffleKind, SizeSpec, SystemSpec, Template, TierSpec,
+    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScopeKind, Set,
+    ShuffleKind, SizeSpec, SystemSpec, Template, TierSpec,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -56,16 +57,16 @@ read_mb_per_s = { 2 = 86 }
 write_mb_per_s = { 2 = 40 }
 "#;
 
-fn sets(texts: &[&str]) -> Result<Vec<Set>, ScenarioError> {
+fn sets(texts: &[&str]) -> Result<Vec<Set>, InputError> {
     texts.iter().map(|text| text.parse()).collect()
 }
 
-fn read(text: &str, overrides: &[&str]) -> Result<Scenario, ScenarioError> {
+fn read(text: &str, overrides: &[&str]) -> Result<Scenario, InputError> {
     Template::parse(Path::new("dir/x.toml"), text)?.with(&sets(overrides)?)
 }
 
 /// The line that the mistake is answered with.
-fn line(result: Result<Scenario, ScenarioError>) -> String {
+fn line(result: Result<Scenario, InputError>) -> String {
     result.expect_err("a mistake is an error").to_string()
 }
 
@@ -1150,14 +1151,14 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-fn check_one_line(error: &ScenarioError) -> Result<(), TestCaseError> {
+fn check_one_line(error: &InputError) -> Result<(), TestCaseError> {
     let said = error.to_string();
     prop_assert!(!said.is_empty());
     prop_assert!(!said.contains(|symbol: char| symbol.is_control() || "\u{2028}\u{2029}".contains(symbol)), "{said:?}");
     Ok(())
 }
 
-fn check(result: Result<Scenario, ScenarioError>) -> Result<(), TestCaseError> {
+fn check(result: Result<Scenario, InputError>) -> Result<(), TestCaseError> {
     match result {
         Ok(scenario) if scenario.dataset.samples <= 10_000 => match scenario.sizes() {
             Ok(catalog) => prop_assert_eq!(catalog.len(), scenario.dataset.samples),

@@ -39,29 +39,22 @@
 //!
 //! let error = template.with(&["job.rank=4".parse()?]).unwrap_err();
 //! assert_eq!(error.to_string(), "--set job.rank=4: unknown key; did you mean job.ranks?");
-//! # Ok::<(), foresee_sim::scenario::ScenarioError>(())
+//! # Ok::<(), foresee_config::InputError>(())
 //! ```
 
-pub mod config;
-mod error;
+mod curve;
 mod normal;
 mod read;
 mod schema;
-mod section;
 mod set;
 mod sizes;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-pub use error::ScenarioError;
+use foresee_config::InputError;
+use foresee_config::reader::{self, Document, Override};
+
 pub use set::Set;
-
-use error::{position, unreadable};
-
-/// A scenario file is a page of text; what is longer than this is something else (a device, a dataset).
-const TEXT_BYTES_MAX: u64 = 4 << 20;
 
 /// A job on a dataset on a system: everything a simulation starts from.
 #[derive(Clone, Debug, PartialEq)]
@@ -227,7 +220,7 @@ pub enum ScopeKind {
 
 impl Scenario {
     /// The scenario in this file, with overrides; later ones win.
-    pub fn load(path: &Path, sets: &[Set]) -> Result<Self, ScenarioError> {
+    pub fn load(path: &Path, sets: &[Set]) -> Result<Self, InputError> {
         Template::load(path)?.with(sets)
     }
 }
@@ -241,48 +234,22 @@ pub struct Template {
 
 impl Template {
     /// The file as it is: TOML, but no key looked at yet.
-    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        Self::parse(path, &read_text(path)?)
+    pub fn load(path: &Path) -> Result<Self, InputError> {
+        Self::parse(path, &reader::read_text(path, "scenario")?)
     }
 
     /// Of a text that stands for the file `path`: errors name it, and files named in the text are sought beside it.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, ScenarioError> {
-        match text.parse() {
-            Ok(table) => Ok(Self { path: path.to_owned(), root: toml::Value::Table(table) }),
-            Err(error) => Err(ScenarioError::syntax(path, text, &error)),
-        }
+    pub fn parse(path: &Path, text: &str) -> Result<Self, InputError> {
+        Ok(Self { path: path.to_owned(), root: toml::Value::Table(reader::parse(path, text)?) })
     }
 
     /// The scenario with these overrides; later ones win.
-    pub fn with(&self, sets: &[Set]) -> Result<Scenario, ScenarioError> {
+    pub fn with(&self, sets: &[Set]) -> Result<Scenario, InputError> {
         let mut root = self.root.clone();
         for set in sets {
             set.apply(&mut root)?;
         }
-        read::scenario(section::Blame { file: &self.path, sets }, &root)
+        let overrides: Vec<Override> = sets.iter().map(Set::blamed).collect();
+        read::scenario(Document { file: &self.path, tables: schema::TABLES, overrides: &overrides }, &root)
     }
-}
-
-fn read_text(path: &Path) -> Result<String, ScenarioError> {
-    let fail = |what: String, remedy| ScenarioError::Unreadable { file: path.to_owned(), what, remedy };
-    let mut bytes = Vec::new();
-    open(path)
-        .and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|error| unreadable(&error))
-        .map_err(|(what, remedy)| fail(what, remedy))?;
-    if bytes.len() as u64 > TEXT_BYTES_MAX {
-        return Err(fail(format!("longer than {} MiB", TEXT_BYTES_MAX >> 20), "give a scenario file"));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let (line, column) = position(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
-        fail(format!("line {line}, column {column} is not UTF-8"), "save the file as UTF-8 text")
-    })
-}
-
-/// Opens a file for reading; a folder is an error already here, on every platform.
-fn open(path: &Path) -> std::io::Result<File> {
-    if std::fs::metadata(path)?.is_dir() {
-        return Err(std::io::ErrorKind::IsADirectory.into());
-    }
-    File::open(path)
 }

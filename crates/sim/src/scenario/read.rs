@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
+use foresee_config::InputError;
+use foresee_config::reader::{Document, Limits, Section, open, shown, unreadable};
 use toml::Value;
 
-use super::error::{ScenarioError, unreadable};
+use super::curve::{BY_READERS, BY_THREADS, RATE};
 use super::schema::{DATASET, JOB, SIZE, SYSTEM, TIER, TOP};
-use super::section::{BY_READERS, BY_THREADS, Blame, Limits, RATE, Section, shown};
 use super::{
     AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScopeKind,
-    ShuffleKind, SizeSpec, SystemSpec, TierSpec, open, sizes,
+    ShuffleKind, SizeSpec, SystemSpec, TierSpec, sizes,
 };
 
 const RANKS_MAX: u64 = 1 << 16;
@@ -34,22 +35,22 @@ const LATENCY_MS: Limits = Limits { min: 0.0, max: 60_000.0, said: "0 or more" }
 const STAGING_MB: Limits = Limits { said: "more than 0 for the staging buffer", ..SIZE_MB };
 const CAPACITY_MB: Limits = SPREAD_MB;
 
-pub(super) fn scenario(blame: Blame<'_>, root: &Value) -> Result<Scenario, ScenarioError> {
-    let top = Section::open(blame, "", &TOP, root)?;
+pub(super) fn scenario(document: Document<'_>, root: &Value) -> Result<Scenario, InputError> {
+    let top = Section::open(document, "", &TOP, root)?;
     let scenario = Scenario {
         name: name(&top)?,
         job: job(&top.section("job", &JOB)?)?,
-        dataset: dataset(blame, &top.section("dataset", &DATASET)?)?,
-        system: system(blame, &top.section("system", &SYSTEM)?)?,
+        dataset: dataset(document, &top.section("dataset", &DATASET)?)?,
+        system: system(document, &top.section("system", &SYSTEM)?)?,
     };
-    check_job(blame, &scenario)?;
-    check_sizes(blame, &scenario)?;
-    check_capacities(blame, &scenario)?;
+    check_job(document, &scenario)?;
+    check_sizes(document, &scenario)?;
+    check_capacities(document, &scenario)?;
     Ok(scenario)
 }
 
 /// The name goes to terminals and pages as it is.
-fn name(top: &Section<'_>) -> Result<String, ScenarioError> {
+fn name(top: &Section<'_>) -> Result<String, InputError> {
     let name = top.text("name")?;
     if name.chars().any(char::is_control) {
         return Err(top.error("name", "has a control character", "give a name in one line of plain text"));
@@ -57,7 +58,7 @@ fn name(top: &Section<'_>) -> Result<String, ScenarioError> {
     Ok(name.to_owned())
 }
 
-fn job(section: &Section<'_>) -> Result<JobSpec, ScenarioError> {
+fn job(section: &Section<'_>) -> Result<JobSpec, InputError> {
     Ok(JobSpec {
         ranks: section.whole("ranks", 1..=RANKS_MAX)? as u32,
         ranks_per_host: if section.has("ranks_per_host") {
@@ -79,14 +80,14 @@ fn job(section: &Section<'_>) -> Result<JobSpec, ScenarioError> {
         },
         compute_mb_per_s: section.number("compute_mb_per_s", &RATE)?,
         preprocess_mb_per_s: match section.need("preprocess_mb_per_s")? {
-            Value::Table(_) => Preprocess::Curve(section.curve("preprocess_mb_per_s", &BY_THREADS)?),
+            Value::Table(_) => Preprocess::Curve(BY_THREADS.points(section, "preprocess_mb_per_s")?),
             Value::Integer(_) | Value::Float(_) => Preprocess::PerThread(section.number("preprocess_mb_per_s", &RATE)?),
             other => return Err(section.mistyped("preprocess_mb_per_s", other, "a number or a table of points")),
         },
     })
 }
 
-fn dataset(blame: Blame<'_>, section: &Section<'_>) -> Result<DatasetSpec, ScenarioError> {
+fn dataset(document: Document<'_>, section: &Section<'_>) -> Result<DatasetSpec, InputError> {
     let samples = section.whole("samples", 1..=SAMPLES_MAX)? as u32;
     let value = section.need("size_mb")?;
     if !value.is_table() {
@@ -99,7 +100,7 @@ fn dataset(blame: Blame<'_>, section: &Section<'_>) -> Result<DatasetSpec, Scena
             SizeSpec::Normal { mean: size.number("mean", &SIZE_MB)?, stddev: size.number("stddev", &SPREAD_MB)? }
         }
         (false, true, false) => SizeSpec::Fixed(size.number("fixed", &SIZE_MB)?),
-        (false, false, true) => SizeSpec::File(sizes_file(blame, &size)?),
+        (false, false, true) => SizeSpec::File(sizes_file(document, &size)?),
         (some_normal, fixed, file) => {
             let what = if some_normal || fixed || file { "says the sizes in two ways" } else { "says no size" };
             let ways = r#"give { mean = 1.0, stddev = 0.1 } or { fixed = 1.0 } or { file = "sizes.txt" }"#;
@@ -109,10 +110,10 @@ fn dataset(blame: Blame<'_>, section: &Section<'_>) -> Result<DatasetSpec, Scena
     Ok(DatasetSpec { samples, size_mb })
 }
 
-/// The path of the sizes file, seen from the scenario's folder. What cannot be opened is blamed here, where it is
+/// The path of the sizes file, seen from the scenario's folder. What cannot be opened is documentd here, where it is
 /// known who named it; what it says is read when sizes are asked for.
-fn sizes_file(blame: Blame<'_>, size: &Section<'_>) -> Result<PathBuf, ScenarioError> {
-    let path = blame.file.parent().map_or_else(PathBuf::new, PathBuf::from).join(size.text("file")?);
+fn sizes_file(document: Document<'_>, size: &Section<'_>) -> Result<PathBuf, InputError> {
+    let path = document.file.parent().map_or_else(PathBuf::new, PathBuf::from).join(size.text("file")?);
     match open(&path) {
         Ok(_) => Ok(path),
         Err(error) => {
@@ -126,13 +127,13 @@ fn sizes_file(blame: Blame<'_>, size: &Section<'_>) -> Result<PathBuf, ScenarioE
     }
 }
 
-fn system(blame: Blame<'_>, section: &Section<'_>) -> Result<SystemSpec, ScenarioError> {
+fn system(document: Document<'_>, section: &Section<'_>) -> Result<SystemSpec, InputError> {
     let contention = [("reads", ContentionKind::Reads), ("ranks", ContentionKind::Ranks)];
     let extrapolate = [("regression", ExtrapolateKind::Regression), ("clamp", ExtrapolateKind::Clamp)];
     Ok(SystemSpec {
         network_mb_per_s: section.number("network_mb_per_s", &RATE)?,
         source_link_mb_per_s: section.number("source_link_mb_per_s", &RATE)?,
-        source_read_mb_per_s: section.curve("source_read_mb_per_s", &BY_READERS)?,
+        source_read_mb_per_s: BY_READERS.points(section, "source_read_mb_per_s")?,
         source_latency_ms: if section.has("source_latency_ms") {
             section.number("source_latency_ms", &LATENCY_MS)?
         } else {
@@ -145,11 +146,11 @@ fn system(blame: Blame<'_>, section: &Section<'_>) -> Result<SystemSpec, Scenari
         } else {
             None
         },
-        tiers: tiers(blame, section)?,
+        tiers: tiers(document, section)?,
     })
 }
 
-fn tiers(blame: Blame<'_>, section: &Section<'_>) -> Result<Vec<TierSpec>, ScenarioError> {
+fn tiers(document: Document<'_>, section: &Section<'_>) -> Result<Vec<TierSpec>, InputError> {
     let none = || section.error("tier", "there is no tier", "add a [[system.tier]] for the staging buffer");
     let values = match section.get("tier") {
         None => return Err(none()),
@@ -162,21 +163,21 @@ fn tiers(blame: Blame<'_>, section: &Section<'_>) -> Result<Vec<TierSpec>, Scena
         let path = format!("system.tier[{index}]");
         if index >= TIERS_MAX {
             let what = format!("tier {index} is too many");
-            return Err(blame.error(&path, &[], what, format!("give at most {TIERS_MAX} tiers")));
+            return Err(document.error(&path, &[], what, format!("give at most {TIERS_MAX} tiers")));
         }
-        let tier = tier(&Section::open(blame, &path, &TIER, value)?, index)?;
+        let tier = tier(&Section::open(document, &path, &TIER, value)?, index)?;
         if let Some(twin) = tiers.iter().position(|other| other.name == tier.name) {
             let what = format!("tier {twin} has the name {:?} too", tier.name);
             let key = format!("{path}.name");
             let twin = format!("system.tier[{twin}].name");
-            return Err(blame.error(&key, &[&twin], what, "give each tier its own name".to_owned()));
+            return Err(document.error(&key, &[&twin], what, "give each tier its own name".to_owned()));
         }
         tiers.push(tier);
     }
     Ok(tiers)
 }
 
-fn tier(section: &Section<'_>, index: usize) -> Result<TierSpec, ScenarioError> {
+fn tier(section: &Section<'_>, index: usize) -> Result<TierSpec, InputError> {
     let scopes = [("rank", ScopeKind::Rank), ("host", ScopeKind::Host), ("global", ScopeKind::Global)];
     let is_staging = index == 0;
     let scope = section.choice("scope", &scopes)?;
@@ -184,14 +185,14 @@ fn tier(section: &Section<'_>, index: usize) -> Result<TierSpec, ScenarioError> 
         let remedy = r#"give scope = "rank", or put a staging buffer before this tier"#;
         return Err(section.error("scope", "the first tier is the staging buffer, one for each rank", remedy));
     }
-    let read = section.curve("read_mb_per_s", &BY_THREADS)?;
+    let read = BY_THREADS.points(section, "read_mb_per_s")?;
     Ok(TierSpec {
         name: section.text("name")?.to_owned(),
         capacity_mb: section.number("capacity_mb", if is_staging { &STAGING_MB } else { &CAPACITY_MB })?,
         scope,
         threads: section.whole("threads", 1..=THREADS_MAX)? as u32,
         write_mb_per_s: if section.has("write_mb_per_s") {
-            section.curve("write_mb_per_s", &BY_THREADS)?
+            BY_THREADS.points(section, "write_mb_per_s")?
         } else {
             read.clone()
         },
@@ -199,44 +200,44 @@ fn tier(section: &Section<'_>, index: usize) -> Result<TierSpec, ScenarioError> 
     })
 }
 
-fn check_job(blame: Blame<'_>, Scenario { job, dataset, .. }: &Scenario) -> Result<(), ScenarioError> {
+fn check_job(document: Document<'_>, Scenario { job, dataset, .. }: &Scenario) -> Result<(), InputError> {
     if job.global_batch > dataset.samples {
         let what = format!("{} is more than the {} samples of the dataset", job.global_batch, dataset.samples);
         let remedy = "lower job.global_batch or raise dataset.samples".to_owned();
-        return Err(blame.error("job.global_batch", &["dataset.samples"], what, remedy));
+        return Err(document.error("job.global_batch", &["dataset.samples"], what, remedy));
     }
     if !job.ranks.is_multiple_of(job.ranks_per_host) {
         let what = format!("{} ranks do not fill hosts of {}", job.ranks, job.ranks_per_host);
         let remedy = "make job.ranks a multiple of job.ranks_per_host".to_owned();
-        return Err(blame.error("job.ranks", &["job.ranks_per_host"], what, remedy));
+        return Err(document.error("job.ranks", &["job.ranks_per_host"], what, remedy));
     }
     Ok(())
 }
 
-fn check_sizes(blame: Blame<'_>, scenario: &Scenario) -> Result<(), ScenarioError> {
+fn check_sizes(document: Document<'_>, scenario: &Scenario) -> Result<(), InputError> {
     let key = "dataset.size_mb";
     let samples = scenario.dataset.samples;
     let largest_mb = sizes::largest_mb(&scenario.dataset.size_mb);
     if largest_mb * f64::from(samples) >= TOTAL_MB_MAX {
         let what = format!("{samples} samples of up to {} MB are too big", shown(largest_mb));
         let remedy = format!("keep the dataset below {TOTAL_MB_MAX:e} MB");
-        return Err(blame.error(key, &["dataset.samples"], what, remedy));
+        return Err(document.error(key, &["dataset.samples"], what, remedy));
     }
     // Reads of all epochs are counted in u64, and filling reads once more.
     let epochs = f64::from(scenario.job.epochs) + 1.0;
     if largest_mb * f64::from(samples) * epochs >= TOTAL_MB_MAX {
         let what = format!("{samples} samples of up to {} MB in {epochs} epochs are too much", shown(largest_mb));
         let remedy = format!("keep what all epochs read below {TOTAL_MB_MAX:e} MB");
-        return Err(blame.error(key, &["dataset.samples", "job.epochs"], what, remedy));
+        return Err(document.error(key, &["dataset.samples", "job.epochs"], what, remedy));
     }
     if sizes::are_all_zero(scenario) {
         let others = ["dataset.samples", "job.seed"];
-        return Err(blame.error(key, &others, sizes::ALL_ZERO.to_owned(), sizes::ALL_ZERO_REMEDY.to_owned()));
+        return Err(document.error(key, &others, sizes::ALL_ZERO.to_owned(), sizes::ALL_ZERO_REMEDY.to_owned()));
     }
     Ok(())
 }
 
-fn check_capacities(blame: Blame<'_>, Scenario { job, system, .. }: &Scenario) -> Result<(), ScenarioError> {
+fn check_capacities(document: Document<'_>, Scenario { job, system, .. }: &Scenario) -> Result<(), InputError> {
     let mut total_mb = 0.0;
     for (index, tier) in system.tiers.iter().enumerate() {
         let copies = match tier.scope {
@@ -249,7 +250,7 @@ fn check_capacities(blame: Blame<'_>, Scenario { job, system, .. }: &Scenario) -
             let key = format!("system.tier[{index}].capacity_mb");
             let what = format!("{} is too big for the tiers of {} ranks", shown(tier.capacity_mb), job.ranks);
             let remedy = format!("keep all tiers together below {TOTAL_MB_MAX:e} MB");
-            return Err(blame.error(&key, &["job.ranks", "job.ranks_per_host"], what, remedy));
+            return Err(document.error(&key, &["job.ranks", "job.ranks_per_host"], what, remedy));
         }
     }
     Ok(())

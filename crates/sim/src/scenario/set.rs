@@ -6,10 +6,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use foresee_config::InputError;
+use foresee_config::reader::{Override, kind_of};
 use toml::{Table, Value};
-
-use super::error::ScenarioError;
-use super::section::kind_of;
 
 /// The deepest key is `system.tier.1.read_mb_per_s.2`; more parts only nest tables without end.
 const PARTS_MAX: usize = 8;
@@ -39,8 +38,13 @@ impl Set {
         &self.value
     }
 
+    /// Whom the reader blames for the value.
+    pub(super) fn blamed(&self) -> Override {
+        Override { key: self.path.clone(), said: format!("--set {self}") }
+    }
+
     /// Writes the value into the scenario's `root`; what is absent on the way is made, for the reader to judge.
-    pub(super) fn apply(&self, root: &mut Value) -> Result<(), ScenarioError> {
+    pub(super) fn apply(&self, root: &mut Value) -> Result<(), InputError> {
         let mut here = root;
         for (depth, part) in self.parts.iter().enumerate() {
             let (parent, kind) = (path_of(&self.parts[..depth]), kind_of(here));
@@ -61,7 +65,7 @@ impl Set {
         Ok(())
     }
 
-    fn tier<'a>(&self, tiers: &'a mut [Value], part: &str) -> Result<&'a mut Value, ScenarioError> {
+    fn tier<'a>(&self, tiers: &'a mut [Value], part: &str) -> Result<&'a mut Value, InputError> {
         let count = tiers.len();
         if let Some(tier) = part.parse::<usize>().ok().and_then(|index| tiers.get_mut(index)) {
             return Ok(tier);
@@ -74,17 +78,17 @@ impl Set {
         Err(self.error(format!("there is no tier {part}"), remedy))
     }
 
-    fn error(&self, what: String, remedy: String) -> ScenarioError {
-        ScenarioError::Set { text: self.to_string(), what, remedy }
+    fn error(&self, what: String, remedy: String) -> InputError {
+        InputError::Wrong { place: format!("--set {self}"), what, remedy }
     }
 }
 
 impl FromStr for Set {
-    type Err = ScenarioError;
+    type Err = InputError;
 
-    fn from_str(text: &str) -> Result<Self, ScenarioError> {
-        let error = |what: &str, remedy: &str| ScenarioError::Set {
-            text: cut(text),
+    fn from_str(text: &str) -> Result<Self, InputError> {
+        let error = |what: &str, remedy: &str| InputError::Wrong {
+            place: format!("--set {}", cut(text)),
             what: what.to_owned(),
             remedy: remedy.to_owned(),
         };

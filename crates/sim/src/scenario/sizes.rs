@@ -6,13 +6,13 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
+use foresee_config::InputError;
+use foresee_config::reader::{open, quoted, unreadable};
 use foresee_core::catalog::Catalog;
 use foresee_core::units::Bytes;
 
-use super::error::{ScenarioError, unreadable};
 use super::normal::{Normal, SIGMAS_MAX};
-use super::section::quoted;
-use super::{Scenario, SizeSpec, open};
+use super::{Scenario, SizeSpec};
 
 pub(super) const ALL_ZERO: &str = "all samples are of size 0";
 pub(super) const ALL_ZERO_REMEDY: &str = "give larger sizes or more samples";
@@ -27,13 +27,13 @@ const LINE_REMEDY: &str = "give one size in MB per line, 0 or more";
 
 impl Scenario {
     /// The catalog of the dataset, the same for the same seed on every machine.
-    pub fn sizes(&self) -> Result<Catalog, ScenarioError> {
+    pub fn sizes(&self) -> Result<Catalog, InputError> {
         let mut sizes: Vec<u64> = Vec::new();
         if sizes.try_reserve_exact(self.dataset.samples as usize).is_err() {
-            let key = "dataset.samples".to_owned();
+            let key = "dataset.samples";
             let what = format!("no memory for the sizes of {} samples", self.dataset.samples);
             let remedy = "lower the number of samples".to_owned();
-            return Err(ScenarioError::Key { place: format!("scenario {}: {key}", self.name), key, what, remedy });
+            return Err(InputError::Wrong { place: format!("scenario {}: {key}", self.name), what, remedy });
         }
         if let SizeSpec::File(path) = &self.dataset.size_mb {
             sizes = from_file(path, self.dataset.samples)?;
@@ -47,10 +47,10 @@ impl Scenario {
         };
         let (what, remedy) = (what.to_owned(), remedy.to_owned());
         Err(if let SizeSpec::File(path) = &self.dataset.size_mb {
-            ScenarioError::Sizes { file: path.clone(), line: None, what, remedy }
+            InputError::Wrong { place: path.display().to_string(), what, remedy }
         } else {
-            let key = "dataset.size_mb".to_owned();
-            ScenarioError::Key { place: format!("scenario {}: {key}", self.name), key, what, remedy }
+            let key = "dataset.size_mb";
+            InputError::Wrong { place: format!("scenario {}: {key}", self.name), what, remedy }
         })
     }
 }
@@ -82,12 +82,10 @@ fn generated(scenario: &Scenario) -> impl Iterator<Item = u64> + use<> {
         .map(move |draw| Bytes::from_mb(mean + stddev * draw).0)
 }
 
-fn from_file(path: &Path, samples: u32) -> Result<Vec<u64>, ScenarioError> {
-    let fail = |line: Option<u64>, what: String, remedy: String| ScenarioError::Sizes {
-        file: path.to_owned(),
-        line,
-        what,
-        remedy,
+fn from_file(path: &Path, samples: u32) -> Result<Vec<u64>, InputError> {
+    let fail = |line: Option<u64>, what: String, remedy: String| {
+        let line = line.map_or_else(String::new, |line| format!(":{line}"));
+        InputError::Wrong { place: format!("{}{line}", path.display()), what, remedy }
     };
     let fail_read = |error: std::io::Error| {
         let (what, remedy) = unreadable(&error);
