@@ -41,10 +41,11 @@ def command() -> Path:
 def foresee(command):
     """Call it with the command's arguments; it returns (code, stdout, stderr)."""
 
-    def run(*args: str | Path, cwd: Path = ROOT, timeout_s: float = 60) -> Ran:
+    def run(*args: str | Path, cwd: Path = ROOT, timeout_s: float = 60, env: dict[str, str] | None = None) -> Ran:
         done = subprocess.run(
             [command, *args],
             cwd=cwd,
+            env={**os.environ, **(env or {})},
             timeout=timeout_s,
             stdin=subprocess.DEVNULL,
             capture_output=True,

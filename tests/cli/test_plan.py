@@ -164,6 +164,36 @@ def test_tiers_come_from_foresee_toml(foresee, dataset, tmp_path):
     assert bare["bytes"]["source"] == 10 * found["bytes"]["source"] and bare["digest"] != found["digest"]
 
 
+def test_the_environment_wins_over_foresee_toml(foresee, dataset, tmp_path):
+    options = (dataset, "--ranks", "2", "--batch", "8")
+    path = tmp_path / "named.toml"
+    path.write_text(CONFIG)
+    named = planned(foresee, *options, "--config", path)
+    assert planned(foresee, *options, cwd=tmp_path, env={"FORESEE_CONFIG": str(path)}) == named
+    off = {"FORESEE_TIER_0_CAPACITY": "0", "FORESEE_TIER_1_CAPACITY": "0 B"}
+    without = planned(foresee, *options, "--config", path, env=off)
+    assert without["bytes"]["source"] == 10 * named["bytes"]["source"]
+    added = {"FORESEE_TIER_0_KIND": "memory", "FORESEE_TIER_0_CAPACITY": "1 GiB"}
+    cached = planned(foresee, *options, cwd=tmp_path, env=added)
+    assert [saving["name"] for saving in cached["one_more_gib"]] == ["staging", "memory"]
+    assert cached["bytes"]["source"] == named["bytes"]["source"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("FORESEE_CONFIG", "nowhere.toml", ["FORESEE_CONFIG=nowhere.toml", "no such file"]),
+        ("FORESEE_STAGING_CAPACITY", "lots", ["FORESEE_STAGING_CAPACITY=lots", "is not a size"]),
+        ("FORESEE_STAGING_CAPCITY", "1 GiB", ["did you mean FORESEE_STAGING_CAPACITY?"]),
+        ("FORESEE_TIER_1_KIND", "memory", ["there is no tier 1", "FORESEE_TIER_0_KIND"]),
+    ],
+)
+def test_a_bad_variable_is_named_in_one_line(foresee, dataset, tmp_path, name, value, words):
+    line = refused(foresee, dataset, cwd=tmp_path, env={name: value})
+    for word in words:
+        assert word in line
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

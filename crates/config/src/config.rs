@@ -1,23 +1,30 @@
-//! `foresee.toml`: the staging buffer and the tiers of a rank, as whoever trains writes them. Read with the same care as
-//! a scenario: an unknown key is an error, and every error is one line with file, key and remedy.
+//! What `foresee.toml` says, as whoever trains writes it: keys, defaults and rules. Read with the same care as a
+//! scenario: an unknown key is an error, and every error is one line with place, key and remedy. Rules that need the
+//! machine (is there so much memory?) are the loader's.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use toml::Value;
+use toml::{Table, Value};
 
+use crate::environment::Environment;
 use crate::error::InputError;
-use crate::reader::{self, Document, Keys, Section, key, quoted};
+use crate::reader::{self, Document, Keys, Override, Section, key, quoted};
 
 /// Every table of the file.
-const TABLES: &[&Keys] = &[&TOP, &STAGING, &TIER];
+const TABLES: &[&Keys] = &[&TOP, &STAGING, &TIER, &CATALOG, &TRACE];
 
 const TOP: Keys = Keys {
     place: "at the top",
-    all: &[key("staging", "[staging]", "the staging buffer"), key("tier", "[[tier]]", "the tiers")],
+    all: &[
+        key("staging", "[staging]", "the staging buffer"),
+        key("tier", "[[tier]]", "the tiers"),
+        key("catalog", "[catalog]", "the saved catalogs"),
+        key("trace", "[trace]", "the trace"),
+    ],
 };
 
-const STAGING: Keys = Keys {
+pub(crate) const STAGING: Keys = Keys {
     place: "in [staging]",
     all: &[
         key("capacity", r#""512 MiB""#, "the capacity"),
@@ -25,15 +32,22 @@ const STAGING: Keys = Keys {
     ],
 };
 
-const TIER: Keys = Keys {
+pub(crate) const TIER: Keys = Keys {
     place: "in [[tier]]",
     all: &[
         key("kind", r#""memory""#, "the kind"),
         key("capacity", r#""4 GiB""#, "the capacity"),
         key("path", r#""/nvme/foresee""#, "the folder of the tier"),
         key("threads", "2", "the number of threads of one rank"),
+        key("free_space_floor", r#""1 GiB""#, "the space of the disk that stays free"),
     ],
 };
+
+pub(crate) const CATALOG: Keys =
+    Keys { place: "in [catalog]", all: &[key("path", r#""/var/cache/foresee""#, "the folder of saved catalogs")] };
+
+pub(crate) const TRACE: Keys =
+    Keys { place: "in [trace]", all: &[key("path", r#""trace.jsonl""#, "the file of the trace")] };
 
 /// Sizes end with one of these.
 const UNITS: [(&str, u64); 9] = [
@@ -55,20 +69,40 @@ const THREADS: RangeInclusive<u64> = 1..=1 << 16;
 /// Tiers are numbered by u8, and one is the staging buffer.
 const TIERS_MAX: usize = (1 << 8) - 1;
 
-/// What `threads = "auto"` and a missing key mean for the staging buffer.
-const STAGING_THREADS: u32 = 4;
 const STAGING_BYTES: u64 = 512 << 20;
 const TIER_THREADS: u32 = 2;
+/// A disk that other programs use too should not be filled to the last byte.
+const FREE_SPACE_FLOOR_BYTES: u64 = 1 << 30;
 
-/// The staging buffer and the tiers of a rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a rank has to load with. The default is a staging buffer and no tier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// What the staging buffer holds.
-    pub staging_bytes: u64,
-    /// Loader threads that fill it.
-    pub staging_threads: u32,
+    /// The staging buffer.
+    pub staging: Staging,
     /// The tiers, fastest first.
     pub tiers: Vec<Tier>,
+    /// Where catalogs are saved.
+    pub catalog: CatalogFolder,
+    /// The file that a trace goes to, if there is one.
+    pub trace: Option<PathBuf>,
+}
+
+/// The staging buffer of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Staging {
+    /// What it holds, more than nothing.
+    pub capacity_bytes: u64,
+    /// Loader threads that fill it.
+    pub threads: Threads,
+}
+
+/// A number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// As many as model and machine suggest.
+    Auto,
+    /// So many, at least one.
+    Number(u32),
 }
 
 /// One tier of a rank.
@@ -76,7 +110,7 @@ pub struct Config {
 pub struct Tier {
     /// What it is made of.
     pub kind: TierKind,
-    /// What it holds, for each rank.
+    /// What it holds, for each rank; nothing switches it off.
     pub capacity_bytes: u64,
     /// Loader threads of a rank that fill it.
     pub threads: u32,
@@ -87,54 +121,120 @@ pub struct Tier {
 pub enum TierKind {
     /// Memory of the rank.
     Memory,
-    /// Files in this folder.
-    Disk(PathBuf),
+    /// Files.
+    Disk {
+        /// The folder they are in; no other tier has it.
+        path: PathBuf,
+        /// What stays free of the disk, whatever the capacity.
+        free_space_floor_bytes: u64,
+    },
 }
 
-impl Default for Config {
-    /// A staging buffer and no tier.
+/// Where catalogs are saved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CatalogFolder {
+    /// In the user's cache.
+    #[default]
+    UserCache,
+    /// Here.
+    At(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+impl Default for Staging {
     fn default() -> Self {
-        Self { staging_bytes: STAGING_BYTES, staging_threads: STAGING_THREADS, tiers: Vec::new() }
+        Self { capacity_bytes: STAGING_BYTES, threads: Threads::Auto }
+    }
+}
+
+impl TierKind {
+    /// The folder of a tier on disk.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Memory => None,
+            Self::Disk { path, .. } => Some(path),
+        }
+    }
+}
+
+impl CatalogFolder {
+    /// The folder, if catalogs are to be saved and the user has a cache.
+    pub fn folder(&self, environment: &Environment) -> Option<PathBuf> {
+        match self {
+            Self::UserCache => Some(environment.user_cache()?.join("foresee").join("catalogs")),
+            Self::At(folder) => Some(folder.clone()),
+            Self::Off => None,
+        }
     }
 }
 
 impl Config {
-    /// The configuration in this file.
+    /// The configuration in this file, whatever the environment says.
     pub fn load(path: &Path) -> Result<Self, InputError> {
         Self::parse(path, &reader::read_text(path, "configuration")?)
     }
 
     /// Of a text that stands for the file `path`.
     pub fn parse(path: &Path, text: &str) -> Result<Self, InputError> {
-        let document = Document { file: path, tables: TABLES, overrides: &[] };
-        let root = Value::Table(reader::parse(path, text)?);
-        let top = Section::open(document, "", &TOP, &root)?;
-        let mut config = Self::default();
-        if top.has("staging") {
-            let staging = top.section("staging", &STAGING)?;
-            if staging.has("capacity") {
-                config.staging_bytes = size(&staging, "capacity")?;
-            }
-            if config.staging_bytes == 0 {
-                return Err(staging.error("capacity", "the staging buffer needs room", "give more than 0 B"));
-            }
-            config.staging_threads = staging_threads(&staging)?;
-        }
-        config.tiers = tiers(document, &top)?;
-        Ok(config)
+        Self::read(path, &reader::parse(path, text)?, &[])
+    }
+
+    /// Of a table that messages call `name`.
+    pub fn from_table(table: &Table, name: &str) -> Result<Self, InputError> {
+        Self::read(Path::new(name), table, &[])
+    }
+
+    /// Of the table in `file`, after `overrides` were written into it.
+    pub(crate) fn read(file: &Path, root: &Table, overrides: &[Override]) -> Result<Self, InputError> {
+        let document = Document { file, tables: TABLES, overrides };
+        let top = Section::of_table(document, "", &TOP, root)?;
+        let catalog = match optional(&top, "catalog", &CATALOG)?.map(|section| path(&section)).transpose()?.flatten() {
+            None => CatalogFolder::UserCache,
+            Some("") => CatalogFolder::Off,
+            Some(folder) => CatalogFolder::At(folder.into()),
+        };
+        let trace = optional(&top, "trace", &TRACE)?.map(|section| path(&section)).transpose()?.flatten();
+        Ok(Self {
+            staging: optional(&top, "staging", &STAGING)?
+                .map(|section| staging(&section))
+                .transpose()?
+                .unwrap_or_default(),
+            tiers: tiers(document, &top)?,
+            catalog,
+            trace: trace.filter(|path| !path.is_empty()).map(PathBuf::from),
+        })
     }
 }
 
-fn staging_threads(staging: &Section<'_>) -> Result<u32, InputError> {
-    match staging.get("threads") {
-        None => Ok(STAGING_THREADS),
-        Some(Value::String(word)) if word == "auto" => Ok(STAGING_THREADS),
+fn optional<'a>(top: &Section<'a>, key: &str, keys: &'static Keys) -> Result<Option<Section<'a>>, InputError> {
+    if top.has(key) { top.section(key, keys).map(Some) } else { Ok(None) }
+}
+
+/// A path that may be empty, which means none.
+fn path<'a>(section: &Section<'a>) -> Result<Option<&'a str>, InputError> {
+    match section.get("path") {
+        None => Ok(None),
+        Some(Value::String(path)) => Ok(Some(path)),
+        Some(other) => Err(section.mistyped("path", other, "a string")),
+    }
+}
+
+fn staging(section: &Section<'_>) -> Result<Staging, InputError> {
+    let capacity_bytes = if section.has("capacity") { size(section, "capacity")? } else { STAGING_BYTES };
+    if capacity_bytes == 0 {
+        return Err(section.error("capacity", "the staging buffer needs room", "give more than 0 B"));
+    }
+    let threads = match section.get("threads") {
+        None => Threads::Auto,
+        Some(Value::String(word)) if word == "auto" => Threads::Auto,
         Some(Value::String(word)) => {
             let what = format!("{} is not known", quoted(word));
-            Err(staging.error("threads", what, r#"give "auto" or a whole number"#))
+            return Err(section.error("threads", what, r#"give "auto" or a whole number"#));
         }
-        Some(_) => Ok(staging.whole("threads", THREADS)? as u32),
-    }
+        Some(_) => Threads::Number(section.whole("threads", THREADS)? as u32),
+    };
+    Ok(Staging { capacity_bytes, threads })
 }
 
 fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tier>, InputError> {
@@ -146,8 +246,18 @@ fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tier>, InputEr
     if values.len() > TIERS_MAX {
         return Err(top.error("tier", format!("{} tiers are too many", values.len()), "give at most 255 tiers"));
     }
-    let tier = |(index, value)| tier(&Section::open(document, &format!("tier[{index}]"), &TIER, value)?);
-    values.iter().enumerate().map(tier).collect()
+    let mut tiers: Vec<Tier> = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        let tier = tier(&Section::open(document, &format!("tier[{index}]"), &TIER, value)?)?;
+        let twin = tiers.iter().position(|other| other.kind.path().is_some() && other.kind.path() == tier.kind.path());
+        if let Some(twin) = twin {
+            let (key, other) = (format!("tier[{index}].path"), format!("tier[{twin}].path"));
+            let what = format!("tier {twin} has this folder too");
+            return Err(document.error(&key, &[&other], what, "give each tier its own folder".to_owned()));
+        }
+        tiers.push(tier);
+    }
+    Ok(tiers)
 }
 
 fn tier(section: &Section<'_>) -> Result<Tier, InputError> {
@@ -155,25 +265,42 @@ fn tier(section: &Section<'_>) -> Result<Tier, InputError> {
     let is_disk = section.choice("kind", &[("memory", false), ("disk", true)])?;
     let capacity_bytes = size(section, "capacity")?;
     let threads = if section.has("threads") { section.whole("threads", THREADS)? as u32 } else { TIER_THREADS };
-    let kind = match (is_disk, section.has("path")) {
-        (true, _) => TierKind::Disk(section.text("path")?.into()),
-        (false, false) => TierKind::Memory,
-        (false, true) => {
-            let remedy = r#"remove it, or give kind = "disk""#;
-            return Err(section.error("path", "a tier of memory has no path", remedy));
-        }
-    };
+    let kind = if is_disk { disk(section)? } else { memory(section)? };
     Ok(Tier { kind, capacity_bytes, threads })
 }
 
-/// A size with its unit, in bytes.
+fn disk(section: &Section<'_>) -> Result<TierKind, InputError> {
+    let path = section.text("path")?.into();
+    let floor = "free_space_floor";
+    let free_space_floor_bytes = if section.has(floor) { size(section, floor)? } else { FREE_SPACE_FLOOR_BYTES };
+    Ok(TierKind::Disk { path, free_space_floor_bytes })
+}
+
+fn memory(section: &Section<'_>) -> Result<TierKind, InputError> {
+    let of_disk = [("path", "path"), ("free_space_floor", "disk")];
+    match of_disk.into_iter().find(|(key, _)| section.has(key)) {
+        None => Ok(TierKind::Memory),
+        Some((key, what)) => {
+            let (key, kind) = (section.path_to(key), section.path_to("kind"));
+            let what = format!("a tier of memory has no {what}");
+            let remedy = r#"remove it, or give kind = "disk""#.to_owned();
+            Err(section.document().error(&key, &[&kind], what, remedy))
+        }
+    }
+}
+
+/// A size in bytes: a string with a unit, or a whole number of bytes.
 fn size(section: &Section<'_>, key: &str) -> Result<u64, InputError> {
-    let value = section.need(key)?;
-    let Value::String(text) = value else { return Err(section.mistyped(key, value, "a string")) };
-    bytes(text).ok_or_else(|| {
-        let remedy = r#"write a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
-        section.error(key, format!("{} is not a size", quoted(text)), remedy)
-    })
+    let remedy = r#"write a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
+    match section.need(key)? {
+        Value::String(text) => {
+            bytes(text).ok_or_else(|| section.error(key, format!("{} is not a size", quoted(text)), remedy))
+        }
+        Value::Integer(number) => {
+            u64::try_from(*number).map_err(|_| section.error(key, format!("{number} is negative"), remedy))
+        }
+        other => Err(section.mistyped(key, other, "a size")),
+    }
 }
 
 fn bytes(text: &str) -> Option<u64> {
@@ -195,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_staging_and_tiers() {
+    fn every_key_is_read() {
         let text = r#"
             [staging]
             capacity = "64MiB"
@@ -208,13 +335,67 @@ mod tests {
             capacity = "2 TB"
             path = "/nvme"
             threads = 3
+            free_space_floor = 7
+            [catalog]
+            path = "catalogs"
+            [trace]
+            path = "trace.jsonl"
         "#;
         let memory = Tier { kind: TierKind::Memory, capacity_bytes: 3 << 29, threads: 2 };
-        let disk = Tier { kind: TierKind::Disk("/nvme".into()), capacity_bytes: 2_000_000_000_000, threads: 3 };
-        let expected = Config { staging_bytes: 64 << 20, staging_threads: 8, tiers: vec![memory, disk] };
+        let kind = TierKind::Disk { path: "/nvme".into(), free_space_floor_bytes: 7 };
+        let disk = Tier { kind, capacity_bytes: 2_000_000_000_000, threads: 3 };
+        let expected = Config {
+            staging: Staging { capacity_bytes: 64 << 20, threads: Threads::Number(8) },
+            tiers: vec![memory, disk],
+            catalog: CatalogFolder::At("catalogs".into()),
+            trace: Some("trace.jsonl".into()),
+        };
         assert_eq!(parsed(text), Ok(expected));
-        assert_eq!(parsed(""), Ok(Config::default()));
-        assert_eq!(parsed("[staging]\nthreads = \"auto\""), Ok(Config::default()));
+    }
+
+    #[test]
+    fn what_is_left_out_has_the_documented_default() {
+        let none = parsed("").unwrap();
+        assert_eq!(none, Config::default());
+        assert_eq!(none.staging, Staging { capacity_bytes: 536_870_912, threads: Threads::Auto });
+        assert_eq!((none.tiers.len(), none.catalog, none.trace), (0, CatalogFolder::UserCache, None));
+        let empty = "[staging]\nthreads = \"auto\"\n[catalog]\n[trace]\npath = \"\"";
+        assert_eq!(parsed(empty), Ok(Config::default()));
+        let disk = parsed("[[tier]]\nkind = \"disk\"\ncapacity = 0\npath = \"x\"").unwrap().tiers.remove(0);
+        let kind = TierKind::Disk { path: "x".into(), free_space_floor_bytes: 1_073_741_824 };
+        assert_eq!(disk, Tier { kind, capacity_bytes: 0, threads: 2 });
+    }
+
+    #[test]
+    fn a_whole_number_is_a_size_in_bytes() {
+        assert_eq!(parsed("[staging]\ncapacity = 1048576"), parsed("[staging]\ncapacity = \"1 MiB\""));
+    }
+
+    #[test]
+    fn an_empty_path_turns_saved_catalogs_off() {
+        let home = Environment::from_iter([("HOME", "/home/ada")]);
+        let folder = |text: &str, environment: &Environment| parsed(text).unwrap().catalog.folder(environment);
+        assert_eq!(folder("", &home), Some("/home/ada/.cache/foresee/catalogs".into()));
+        assert_eq!(folder("", &Environment::default()), None);
+        assert_eq!(folder("", &Environment::from_iter([("XDG_CACHE_HOME", "/c")])), Some("/c/foresee/catalogs".into()));
+        assert_eq!(folder("[catalog]\npath = \"x\"", &home), Some("x".into()));
+        assert_eq!(folder("[catalog]\npath = \"\"", &home), None);
+    }
+
+    #[test]
+    fn a_table_is_read_like_a_file_under_its_own_name() {
+        let table: Table = "[staging]\ncapcity = 1".parse().unwrap();
+        let said = Config::from_table(&table, "config").unwrap_err().to_string();
+        assert_eq!(said, "config: staging.capcity: unknown key; did you mean staging.capacity?");
+        assert_eq!(Config::from_table(&Table::new(), "config"), Ok(Config::default()));
+    }
+
+    #[test]
+    fn more_tiers_than_can_be_numbered_are_refused() {
+        let tiers = |count| parsed(&"[[tier]]\nkind = \"memory\"\ncapacity = 1\n".repeat(count));
+        assert_eq!(tiers(255).unwrap().tiers.len(), 255);
+        let said = tiers(256).unwrap_err();
+        assert_eq!(said, "foresee.toml: tier: 256 tiers are too many; give at most 255 tiers");
     }
 
     #[test]
@@ -233,7 +414,7 @@ mod tests {
                 r#"staging.threads: "many" is not known; give "auto" or a whole number"#.into(),
             ),
             ("[staging]\nthread = 1", "staging.thread: unknown key; did you mean staging.threads?".into()),
-            ("ranks = 1", "ranks: unknown key; the keys here are staging, tier".into()),
+            ("ranks = 1", "ranks: unknown key; the keys here are staging, tier, catalog, trace".into()),
             ("[[tier]]\ncapacity = \"1 B\"", "tier[0].kind: missing; add kind = \"memory\" in [[tier]]".into()),
             (
                 "[[tier]]\nkind = \"disk\"\ncapacity = \"1 B\"",
@@ -243,6 +424,25 @@ mod tests {
                 "[[tier]]\nkind = \"memory\"\ncapacity = \"1 B\"\npath = \"/x\"",
                 "tier[0].path: a tier of memory has no path; remove it, or give kind = \"disk\"".into(),
             ),
+            (
+                "[[tier]]\nkind = \"memory\"\ncapacity = \"1 B\"\nfree_space_floor = 1",
+                "tier[0].free_space_floor: a tier of memory has no disk; remove it, or give kind = \"disk\"".into(),
+            ),
+            (
+                "[[tier]]\nkind = \"disk\"\ncapacity = 1\npath = \"/a/b\"\n\
+                 [[tier]]\nkind = \"disk\"\ncapacity = 1\npath = \"/a//b/\"",
+                "tier[1].path: tier 0 has this folder too; give each tier its own folder".into(),
+            ),
+            ("[staging]\ncapacity = -1", format!("staging.capacity: -1 is negative; {sizes}")),
+            (
+                "[staging]\ncapacity = 1.5",
+                "staging.capacity: found a number (1.5), wanted a size; write it as in capacity = \"512 MiB\"".into(),
+            ),
+            (
+                "[trace]\npath = true",
+                "trace.path: found a boolean (true), wanted a string; write it as in path = \"trace.jsonl\"".into(),
+            ),
+            ("[catalog]\nfolder = \"x\"", "catalog.folder: unknown key; the keys here are path".into()),
         ];
         for (text, expected) in cases {
             assert_eq!(said(text), format!("foresee.toml: {expected}"));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use foresee_config::{Config, Tier, TierKind};
+use foresee_config::{Config, Environment, Given, Resolved, Threads, Tier, TierKind};
 use foresee_core::catalog::Catalog;
 use foresee_sim::scenario::{
     AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScopeKind,
@@ -16,8 +16,8 @@ use foresee_sim::scenario::{
 
 use super::Subject;
 
-const CONFIG: &str = "foresee.toml";
-
+/// What `staging.threads = "auto"` is here: the machine that trains may be another one.
+const STAGING_THREADS: u32 = 4;
 const MEMORY_MB_PER_S: f64 = 10_000.0;
 const DISK_MB_PER_S: f64 = 500.0;
 const NETWORK_MB_PER_S: f64 = 1_000.0;
@@ -63,7 +63,7 @@ pub(super) struct Options {
     /// What the folder's storage gives to all readers together, in MB/s [default: 100].
     #[arg(long, value_name = "RATE", value_parser = rate)]
     source_mb_per_s: Option<f64>,
-    /// Staging buffer and tiers [default: foresee.toml in the current folder, if there is one].
+    /// Staging buffer and tiers [default: `FORESEE_CONFIG`, else foresee.toml in the current folder, if there is one].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -95,20 +95,12 @@ impl Options {
         ];
         given.into_iter().find_map(|(given, name)| given.then_some(name))
     }
-
-    /// The configuration, and whether there is one.
-    fn config(&self) -> Result<(Config, bool)> {
-        match &self.config {
-            Some(path) => Ok((Config::load(path)?, true)),
-            None if Path::new(CONFIG).exists() => Ok((Config::load(Path::new(CONFIG))?, true)),
-            None => Ok((Config::default(), false)),
-        }
-    }
 }
 
 /// The job on a folder.
 pub(super) fn subject(folder: &Path, options: &Options) -> Result<Subject> {
-    let (config, configured) = options.config()?;
+    let given = options.config.as_deref().map_or(Given::Nothing, Given::File);
+    let Resolved { config, given_by } = Config::resolve(given, &Environment::of_process())?;
     let mut files = Vec::new();
     list(folder, 0, &mut files)?;
     files.sort_unstable();
@@ -125,7 +117,7 @@ pub(super) fn subject(folder: &Path, options: &Options) -> Result<Subject> {
     }
     let (paths, sizes): (Vec<PathBuf>, Vec<u64>) = files.into_iter().unzip();
     let catalog = Arc::new(Catalog::new(sizes));
-    let mut assumed = assumed(options, &config, configured);
+    let mut assumed = assumed(options, &config, !given_by.is_empty());
     let scenario = scenario(folder, options, &config, &catalog)?;
     if scenario.job.ranks == 1 {
         assumed.remove("network_mb_per_s");
@@ -157,7 +149,7 @@ fn list(folder: &Path, depth: u32, files: &mut Vec<(PathBuf, u64)>) -> Result<()
 
 /// What nobody gave.
 fn assumed(options: &Options, config: &Config, configured: bool) -> BTreeMap<&'static str, f64> {
-    let has = |wanted: fn(&TierKind) -> bool| config.tiers.iter().any(|tier| wanted(&tier.kind));
+    let has_disk = config.tiers.iter().any(is_disk);
     let all = [
         ("compute_mb_per_s", COMPUTE_MB_PER_S, options.compute_mb_per_s.is_none()),
         ("source_mb_per_s", SOURCE_MB_PER_S, options.source_mb_per_s.is_none()),
@@ -165,8 +157,8 @@ fn assumed(options: &Options, config: &Config, configured: bool) -> BTreeMap<&'s
         ("source_link_mb_per_s", SOURCE_LINK_MB_PER_S, true),
         ("network_mb_per_s", NETWORK_MB_PER_S, true),
         ("memory_mb_per_s", MEMORY_MB_PER_S, true),
-        ("disk_mb_per_s", DISK_MB_PER_S, has(|kind| matches!(kind, TierKind::Disk(_)))),
-        ("staging_mib", (config.staging_bytes >> 20) as f64, !configured),
+        ("disk_mb_per_s", DISK_MB_PER_S, has_disk),
+        ("staging_mib", (config.staging.capacity_bytes >> 20) as f64, !configured),
     ];
     all.into_iter().filter(|(.., assumed)| *assumed).map(|(name, value, _)| (name, value)).collect()
 }
@@ -209,13 +201,16 @@ fn scenario(folder: &Path, options: &Options, config: &Config, catalog: &Catalog
 }
 
 fn system(options: &Options, config: &Config) -> SystemSpec {
-    let staging =
-        Tier { kind: TierKind::Memory, capacity_bytes: config.staging_bytes, threads: config.staging_threads };
+    let threads = match config.staging.threads {
+        Threads::Auto => STAGING_THREADS,
+        Threads::Number(threads) => threads,
+    };
+    let staging = Tier { kind: TierKind::Memory, capacity_bytes: config.staging.capacity_bytes, threads };
     let mut tiers = vec![tier("staging".to_owned(), &staging)];
     for (index, configured) in config.tiers.iter().enumerate() {
         let kind = match configured.kind {
             TierKind::Memory => "memory",
-            TierKind::Disk(_) => "disk",
+            TierKind::Disk { .. } => "disk",
         };
         let is_twin = config.tiers.iter().filter(|other| is_disk(other) == is_disk(configured)).count() > 1;
         let name = if is_twin { format!("{kind} {}", index + 1) } else { kind.to_owned() };
@@ -234,7 +229,7 @@ fn system(options: &Options, config: &Config) -> SystemSpec {
 }
 
 fn is_disk(tier: &Tier) -> bool {
-    matches!(tier.kind, TierKind::Disk(_))
+    matches!(tier.kind, TierKind::Disk { .. })
 }
 
 fn tier(name: String, tier: &Tier) -> TierSpec {

@@ -101,6 +101,16 @@ impl<'a> Section<'a> {
             let what = format!("found {}, wanted a table", kind_of(value));
             return Err(document.error(path, &[], what, format!("its keys are {}", keys.names())));
         };
+        Self::of_table(document, path, keys, table)
+    }
+
+    /// This table, which has only keys that it may have.
+    pub fn of_table(
+        document: Document<'a>,
+        path: &str,
+        keys: &'static Keys,
+        table: &'a Table,
+    ) -> Result<Self, InputError> {
         let section = Self { document, path: path.to_owned(), keys, table };
         match table.keys().find(|key| !keys.knows(key)) {
             Some(wrong) => {
