@@ -63,7 +63,7 @@ pub(super) struct Options {
     /// What the folder's storage gives to all readers together, in MB/s [default: 100].
     #[arg(long, value_name = "RATE", value_parser = rate)]
     source_mb_per_s: Option<f64>,
-    /// Staging buffer and tiers [default: $FORESEE_CONFIG, else foresee.toml in the current folder, if there is one].
+    /// Staging buffer and tiers [default: `FORESEE_CONFIG`, else foresee.toml in the current folder, if there is one].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
