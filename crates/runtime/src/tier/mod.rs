@@ -1,6 +1,9 @@
 //! Where a rank keeps samples: the engine decides which, a tier only stores them. Misses and refusals are values: a tier
 //! that cannot keep or find a sample costs a read of the source, never the job.
 
+pub mod conformance;
+pub mod disk;
+
 use foresee_core::ids::SampleId;
 
 /// A store of samples of one rank.
