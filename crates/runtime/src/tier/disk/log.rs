@@ -2,7 +2,7 @@
 //! replaced as a whole by a rename. Nothing is synced: what a crash tore off is found by its checksum and cut off, and data
 //! that did not reach the disk is found when it is read. So a crash costs samples, never wrong ones.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -50,7 +50,7 @@ pub(super) enum Past {
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// What was held at its end.
-    pub(super) entries: BTreeMap<SampleId, Entry>,
+    pub(super) entries: HashMap<SampleId, Entry>,
     /// Where its last whole record ends.
     pub(super) len: u64,
 }
@@ -112,7 +112,7 @@ impl Log {
     pub(super) fn resume(folder: &Path, identity: Identity, len: u64) -> io::Result<Self> {
         let file = options().read(true).write(true).open(folder.join(INDEX))?;
         file.set_len(len)?;
-        Ok(Self { folder: folder.to_owned(), identity, file, len, rewrite_above: len * 2 })
+        Ok(Self { folder: folder.to_owned(), identity, file, len, rewrite_above: SLACK_BYTES })
     }
 
     /// Notes that a sample is held. A held sample with the same number is replaced.
@@ -130,7 +130,7 @@ impl Log {
 
     /// Whether most of it is history, where `records` would say what is held.
     pub(super) fn is_long(&self, records: u64) -> bool {
-        self.len > self.rewrite_above.max(2 * (HEADER_BYTES + records * RECORD_BYTES) + SLACK_BYTES)
+        self.len > self.rewrite_above.max(2 * compact_len(records) + SLACK_BYTES)
     }
 
     /// Replaces it by a new one of what is held. Where that fails, it goes on, and tries again when twice as long.
@@ -153,6 +153,11 @@ impl Log {
     }
 }
 
+/// How long an index of so many records is without history.
+pub(super) const fn compact_len(records: u64) -> u64 {
+    HEADER_BYTES + records * RECORD_BYTES
+}
+
 /// Reads the index of an earlier process.
 pub(super) fn read(folder: &Path, identity: Identity) -> io::Result<Past> {
     let file = match options().read(true).open(folder.join(INDEX)) {
@@ -160,6 +165,7 @@ pub(super) fn read(folder: &Path, identity: Identity) -> io::Result<Past> {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Past::Nothing),
         Err(cause) => return Err(cause),
     };
+    let records_max = file.metadata()?.len() / RECORD_BYTES;
     let mut reader = BufReader::with_capacity(1 << 16, file);
     let mut found = [0; HEADER_BYTES as usize];
     if !read_whole(&mut reader, &mut found)? {
@@ -167,13 +173,13 @@ pub(super) fn read(folder: &Path, identity: Identity) -> io::Result<Past> {
     }
     match objection(&found, identity) {
         Some(why) => Ok(Past::Useless(why)),
-        None => replay(&mut reader).map(Past::Held),
+        None => replay(&mut reader, records_max as usize).map(Past::Held),
     }
 }
 
 /// Follows the changes to the end, or to the first record that is not whole.
-fn replay(reader: &mut impl Read) -> io::Result<Held> {
-    let mut held = Held { entries: BTreeMap::new(), len: HEADER_BYTES };
+fn replay(reader: &mut impl Read, records_max: usize) -> io::Result<Held> {
+    let mut held = Held { entries: HashMap::with_capacity(records_max), len: HEADER_BYTES };
     let mut parts: Vec<Extent> = Vec::new();
     let mut bytes = [0; RECORD_BYTES as usize];
     let (mut at, mut whose) = (HEADER_BYTES, SampleId(0));
@@ -301,7 +307,7 @@ mod tests {
         let part =
             |kind, offset| encode(Record { kind, sample: SampleId(1), extent: Extent { offset, len: 2 }, sum: 0 });
         let records = [part(Kind::Admit, 0), part(Kind::Part, 2), part(Kind::Part, 4)].concat();
-        let held = replay(&mut &records[..]).unwrap();
+        let held = replay(&mut &records[..], 3).unwrap();
         assert_eq!(held.len, HEADER_BYTES + RECORD_BYTES);
         assert_eq!(held.entries[&SampleId(1)].parts(), [Extent { offset: 0, len: 2 }]);
     }
