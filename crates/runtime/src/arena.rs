@@ -114,11 +114,6 @@ impl Filling {
         }
     }
 
-    /// Whether it is in the memory tier's part.
-    pub(crate) fn is_kept(&self) -> bool {
-        matches!(self.0.place, Place::Kept { .. })
-    }
-
     /// The sample is whole: from now on it is only read.
     pub(crate) fn share(self) -> Arc<Block> {
         Arc::new(self.0)
@@ -126,7 +121,7 @@ impl Filling {
 }
 
 /// One sample's bytes.
-pub struct Block {
+pub(crate) struct Block {
     arena: Arc<Arena>,
     place: Place,
     len: usize,
@@ -140,7 +135,7 @@ impl std::fmt::Debug for Block {
 
 impl Block {
     /// The sample.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match &self.place {
             Place::Own(memory) => memory,
             Place::Ring { offset, .. } | Place::Kept { offset } => self.arena.bytes(*offset, self.len),

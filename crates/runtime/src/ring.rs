@@ -42,17 +42,12 @@ impl Ring {
         Self { capacity, limit: capacity, end: capacity, head: 0, used: 0, taken: VecDeque::new(), first: 0 }
     }
 
-    /// Uses less, or again more, of the ring, once it comes round. Returns the range that falls idle.
+    /// Uses less, or again more, of the ring, once it comes round.
     pub(crate) fn limit(&mut self, limit: u64) {
         self.limit = limit.min(self.capacity);
         if self.taken.is_empty() {
             self.restart();
         }
-    }
-
-    /// What of the ring is in use at most from now on.
-    pub(crate) fn bound(&self) -> u64 {
-        self.limit.max(self.end)
     }
 
     /// The next range, if there is room for it now.

@@ -52,7 +52,9 @@ pub enum JobError {
     #[error("two tiers of memory are one: add their capacities")]
     TwoMemoryTiers,
     /// More memory is asked for than there is.
-    #[error("staging buffer and memory tier take {wanted}, and this machine (or control group) has {there}: lower their capacity")]
+    #[error(
+        "staging buffer and memory tier take {wanted}, and this machine (or control group) has {there}: lower their capacity"
+    )]
     Memory {
         /// What the configuration says.
         wanted: Bytes,

@@ -33,8 +33,8 @@ pub use self::error::JobError;
 pub use self::lease::Lease;
 pub use self::saved::Saved;
 pub use self::spec::{JobSpec, OnError, POLICIES};
-pub use self::stats::Stats;
 use self::state::{Failure, Polled, Staged, State};
+pub use self::stats::Stats;
 use self::stores::Stores;
 use crate::desk::{Desk, Entry};
 use crate::pool::Pool;
@@ -249,7 +249,13 @@ impl Job {
     }
 
     /// Takes the next samples until there are `wanted`, or until the deadline.
-    fn gather(&self, consumer: &mut Consumer, shared: &Arc<Shared>, wanted: usize, deadline: Instant) -> Result<bool, JobError> {
+    fn gather(
+        &self,
+        consumer: &mut Consumer,
+        shared: &Arc<Shared>,
+        wanted: usize,
+        deadline: Instant,
+    ) -> Result<bool, JobError> {
         consumer.since.get_or_insert_with(Instant::now);
         if self.spec.policy == "naive" {
             return self.gather_on_demand(consumer, shared, wanted);
@@ -288,20 +294,8 @@ impl Job {
                 return Ok(false);
             }
             state.want((wanted - consumer.taking.len()) as u64);
-            state = self.wait(shared, state, deadline);
+            state = wait(shared, state, deadline);
         }
-    }
-
-    fn wait<'a>(&self, shared: &'a Shared, state: MutexGuard<'a, State>, deadline: Instant) -> MutexGuard<'a, State> {
-        shared.waiting.store(true, Ordering::Relaxed);
-        shared.pool.signal();
-        let patience = deadline.saturating_duration_since(Instant::now());
-        let asleep = shared.ready.wait_timeout_while(state, patience, |state| {
-            let failed = matches!(state.slots.front(), Some(state::Slot::Failed(_)));
-            state.missing > 0 && !failed && !state.closed
-        });
-        shared.waiting.store(false, Ordering::Relaxed);
-        asleep.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Reads the next samples here and now, as a loader without a staging buffer would.
@@ -526,6 +520,17 @@ impl Consumer {
             }
         }
     }
+}
+
+/// Sleeps until something happened that the trainer can use.
+fn wait<'a>(shared: &'a Shared, state: MutexGuard<'a, State>, deadline: Instant) -> MutexGuard<'a, State> {
+    shared.waiting.store(true, Ordering::Relaxed);
+    shared.pool.signal();
+    let patience = deadline.saturating_duration_since(Instant::now());
+    let events = state.events;
+    let asleep = shared.ready.wait_timeout_while(state, patience, |state| state.events == events && !state.closed);
+    shared.waiting.store(false, Ordering::Relaxed);
+    asleep.unwrap_or_else(PoisonError::into_inner).0
 }
 
 /// Puts a staged sample into the trainer's hands.

@@ -92,7 +92,8 @@ impl Saved {
     }
 
     pub(super) fn mark(&self, spec: &JobSpec, layout: &Layout) -> Result<Mark, JobError> {
-        let beyond = self.epoch > spec.epochs || self.step >= layout.steps() || (self.epoch == spec.epochs && self.step > 0);
+        let beyond =
+            self.epoch > spec.epochs || self.step >= layout.steps() || (self.epoch == spec.epochs && self.step > 0);
         if beyond {
             let then = format!("epoch {}, step {}", self.epoch, self.step);
             let now = format!("{} epochs of {} steps", spec.epochs, layout.steps());

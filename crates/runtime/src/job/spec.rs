@@ -111,7 +111,8 @@ impl JobSpec {
         if memory_tiers.clone().count() > 1 {
             return Err(JobError::TwoMemoryTiers);
         }
-        let wanted = memory_tiers.map(|tier| tier.capacity_bytes).fold(self.config.staging.capacity_bytes, u64::saturating_add);
+        let wanted =
+            memory_tiers.map(|tier| tier.capacity_bytes).fold(self.config.staging.capacity_bytes, u64::saturating_add);
         match machine::memory_bytes() {
             Some(there) if wanted > there => Err(JobError::Memory { wanted: Bytes(wanted), there: Bytes(there) }),
             _ => Ok(()),

@@ -86,7 +86,12 @@ impl Job {
     }
 
     /// An engine where the consumer stands, with what the tiers hold.
-    pub(super) fn desk(&self, consumer: &Consumer, stores: &Stores, held: &[(SampleId, TierId)]) -> Result<Desk, JobError> {
+    pub(super) fn desk(
+        &self,
+        consumer: &Consumer,
+        stores: &Stores,
+        held: &[(SampleId, TierId)],
+    ) -> Result<Desk, JobError> {
         let spec = &self.spec;
         let kept: Vec<u64> = stores.tiers.iter().map(Store::capacity).collect();
         let brief = spec.brief(self.orders.clone(), consumer.layout.clone(), &kept)?;
@@ -104,7 +109,8 @@ impl Job {
         let total = spec.catalog.total().0;
         let memory = spec.config.tiers.iter().find(|tier| tier.kind == TierKind::Memory);
         let keeps = matches!(spec.policy.as_str(), "foresee" | "nopfs" | "lobster" | "monarch");
-        let granted = memory.filter(|_| keeps).map_or(0, |tier| pool.grant(tier.capacity_bytes.min(total), tier.capacity_bytes));
+        let granted =
+            memory.filter(|_| keeps).map_or(0, |tier| pool.grant(tier.capacity_bytes.min(total), tier.capacity_bytes));
         let arena = Arena::new(spec.config.staging.capacity_bytes, granted, u64::from(spec.catalog.len()))
             .inspect_err(|_| pool.take_back(granted))
             .map_err(system("cannot get memory for the staging buffer and the memory tier"))?;
@@ -140,7 +146,9 @@ fn open_disk(spec: &super::JobSpec, folder: &std::path::Path, capacity: u64, flo
     });
     let disk = disk.map_err(Arc::new)?;
     match DiskTier::remove_stale(folder, &name, &suffix) {
-        Ok(removed) => removed.iter().for_each(|old| tracing::info!("{}: removed {old}, the cache of another dataset", folder.display())),
+        Ok(removed) => removed
+            .iter()
+            .for_each(|old| tracing::info!("{}: removed {old}, the cache of another dataset", folder.display())),
         Err(error) => tracing::warn!("{error}"),
     }
     Ok(disk)

@@ -18,7 +18,6 @@ use super::threads::Lanes;
 use crate::arena::{Block, Filling};
 use crate::desk::Desk;
 use crate::source::ReadError;
-use crate::tier::Tier;
 
 /// Reads that may wait for a thread: enough that no thread waits for the lock, few enough that the order stays fresh.
 const QUEUE_MAX: usize = 64;
@@ -108,9 +107,11 @@ pub(super) struct State {
     /// What the trainer has in its hands, and how much of it the engine was told to forget.
     lent: Bytes,
     forgiven: Bytes,
-    /// How many of the trainer's next samples are not there yet; it sleeps until there are none.
-    pub(super) missing: u64,
+    /// How many of the trainer's next samples are not there yet.
+    missing: u64,
     wanted_until: u64,
+    /// Counts what the trainer should wake up for: all it wants is there, or no more will come before it moves.
+    pub(super) events: u64,
     pub(super) tally: Tally,
     pub(super) causes: Causes,
     pub(super) counts: Counts,
@@ -134,6 +135,7 @@ impl State {
             forgiven: Bytes(0),
             missing: 0,
             wanted_until: 0,
+            events: 0,
             tally: Tally::new(tiers),
             causes: Causes::new(tiers),
             counts: Counts::default(),
@@ -273,17 +275,23 @@ impl State {
         self.slots[index] = slot;
         self.staging -= 1;
         self.arrived(place);
+        if self.staging == 0 && self.queue.is_empty() {
+            self.events += 1;
+        }
     }
 
     fn arrived(&mut self, place: u64) {
         if place < self.wanted_until {
             self.missing -= 1;
+            self.events += u64::from(self.missing == 0);
         }
     }
 
     /// A read is complete; `kept` tells whether its tier has it now.
     pub(super) fn complete(&mut self, read: &Read, kept: bool) {
         self.desk.complete(read);
+        // Who waited for it to arrive in its tier can go on.
+        self.events += u64::from(read.keep.is_some() && self.staging == 0);
         if let Some(tier) = read.keep.filter(|_| !kept) {
             self.desk.lost(read.sample, tier);
             self.counts.not_kept += 1;
@@ -378,10 +386,5 @@ impl State {
         self.queue.clear();
         self.parked = None;
         self.generation += 1;
-    }
-
-    /// How many bytes the trainer holds.
-    pub(super) fn lent(&self) -> Bytes {
-        self.lent
     }
 }

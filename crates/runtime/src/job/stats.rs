@@ -172,7 +172,8 @@ impl fmt::Display for Stats {
         )?;
         let first = self.first_batch_s.map_or_else(|| "none yet".into(), |seconds| format!("{seconds:.3} s"));
         writeln!(f, "first batch {first}")?;
-        let causes: Vec<String> = self.stall_by_s.iter().map(|(cause, stall_s)| format!("{cause} {stall_s:.2} s")).collect();
+        let causes: Vec<String> =
+            self.stall_by_s.iter().map(|(cause, stall_s)| format!("{cause} {stall_s:.2} s")).collect();
         let part = 100.0 * self.stall_s / self.elapsed_s.max(1e-9);
         let causes = if causes.is_empty() { String::new() } else { format!(": {}", causes.join(", ")) };
         writeln!(f, "stalled     {:.2} s ({part:.0} %){causes}", self.stall_s)?;

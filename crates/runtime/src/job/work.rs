@@ -35,19 +35,24 @@ impl Work for Shared {
     fn work(&self, alone: bool) -> bool {
         let mut state = self.state();
         let mut did = false;
-        while let Some(task) = state.take_task(&self.stores) {
-            let more = state.has_more();
+        loop {
+            let events = state.events;
+            let task = state.take_task(&self.stores);
+            let (more, woken) = (state.has_more(), state.events != events);
             drop(state);
+            if woken {
+                self.wake_trainer();
+            }
             if more {
                 self.pool.signal();
             }
+            let Some(task) = task else { return did };
             state = self.perform(task);
             did = true;
             if !alone {
-                break;
+                return did;
             }
         }
-        did
     }
 
     fn urgency(&self) -> f64 {
@@ -77,12 +82,22 @@ struct Done {
 impl Shared {
     /// Does a read and brings it in.
     fn perform(&self, mut task: Task) -> std::sync::MutexGuard<'_, State> {
-        let measured = (self.auto && self.reads.fetch_add(1, Ordering::Relaxed) % MEASURE_EVERY == 0).then(ThreadTime::now);
+        let measured =
+            (self.auto && self.reads.fetch_add(1, Ordering::Relaxed) % MEASURE_EVERY == 0).then(ThreadTime::now);
         let (mut done, read) = self.fetch(&mut task);
         done.slept_s = measured.map(|before| before.slept_s(done.fetched - done.began));
-        match read {
+        let state = match read {
             Ok(()) => self.bring_in(task, &done),
             Err(cause) => self.fail(&task, &done, cause),
+        };
+        self.wake_trainer();
+        state
+    }
+
+    /// Wakes the trainer if it sleeps; it looks for itself whether anything happened that it waits for.
+    fn wake_trainer(&self) {
+        if self.waiting.load(Ordering::Relaxed) {
+            self.ready.notify_one();
         }
     }
 
@@ -140,7 +155,7 @@ impl Shared {
         if let Some(place) = place {
             let staged =
                 Staged { block: Arc::clone(&block), sample: read.sample, origin: done.origin, fetched: done.fetched };
-            self.settle(&mut state, place, Slot::Ready(staged));
+            state.settle_slot(place, Slot::Ready(staged));
         }
         let Some(tier) = read.keep else {
             state.complete(&read, true);
@@ -154,6 +169,7 @@ impl Shared {
             }
             Store::Disk(disk, _) => {
                 drop(state);
+                self.wake_trainer();
                 let kept = keep_on_disk(disk.as_ref(), read.sample, &block);
                 state = self.state();
                 kept
@@ -187,14 +203,6 @@ impl Shared {
         }
     }
 
-    fn settle(&self, state: &mut State, place: u64, slot: Slot) {
-        let failed = matches!(slot, Slot::Failed(_));
-        state.settle_slot(place, slot);
-        if failed || state.missing == 0 {
-            self.ready.notify_all();
-        }
-    }
-
     /// A sample could not be read.
     fn fail(&self, task: &Task, done: &Done, cause: ReadError) -> std::sync::MutexGuard<'_, State> {
         let sample = task.read.sample;
@@ -214,13 +222,17 @@ impl Shared {
         {
             let slot = match instead {
                 Some((other, block)) => {
-                    tracing::warn!("sample {sample} ({}): {cause}; sample {other} is in its place", self.spec.source.name(sample));
+                    tracing::warn!(
+                        "sample {sample} ({}): {cause}; sample {other} is in its place",
+                        self.spec.source.name(sample)
+                    );
                     state.counts.skipped += 1;
                     Slot::Ready(Staged { block, sample: other, origin: Origin::Source, fetched: done.fetched })
                 }
                 None => Slot::Failed(Failure { sample, cause: Arc::new(cause) }),
             };
-            self.settle(&mut state, place, slot);
+            state.settle_slot(place, slot);
+            state.events += 1;
         }
         self.pool.signal();
         state

@@ -39,7 +39,8 @@ impl MemoryTier {
     /// The trainer is done with a block that is held although it lies in the staging buffer: it moves to the tier's part of
     /// the arena. False where there is no room even now; then it is not held any more.
     pub(crate) fn settle(&self, sample: SampleId, block: &Arc<Block>) -> bool {
-        let is_this = |held: &HashMap<SampleId, Arc<Block>>| held.get(&sample).is_some_and(|held| Arc::ptr_eq(held, block));
+        let is_this =
+            |held: &HashMap<SampleId, Arc<Block>>| held.get(&sample).is_some_and(|held| Arc::ptr_eq(held, block));
         if block.is_kept() || !is_this(&self.held()) {
             return true;
         }

@@ -1,10 +1,13 @@
 //! Where a rank keeps samples: the engine decides which, a tier only stores them. Misses and refusals are values: a tier
 //! that cannot keep or find a sample costs a read of the source, never the job.
 
+pub mod conformance;
+pub mod disk;
 mod memory;
 
 use foresee_core::ids::SampleId;
 
+pub use self::disk::{DiskError, DiskSpec, DiskTier};
 pub use self::memory::MemoryTier;
 
 /// A store of samples of one rank.

@@ -1,0 +1,112 @@
+//! Why a disk tier cannot be opened: one line that names the folder, the cause and the remedy. Once it is open, a tier
+//! refuses and misses; see `Tier`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use foresee_core::units::Bytes;
+
+/// Why a disk tier cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// It could hold nothing.
+    #[error("cache folder {path}: capacity is 0; give the tier a capacity, or leave it out")]
+    NoCapacity {
+        /// The configured folder.
+        path: PathBuf,
+    },
+    /// It could never hold that much.
+    #[error("cache folder {path}: capacity is {capacity}, but its file system has {available}; lower the capacity")]
+    LargerThanDisk {
+        /// The configured folder.
+        path: PathBuf,
+        /// What is to be kept.
+        capacity: Bytes,
+        /// All bytes of the file system, used or not.
+        available: Bytes,
+    },
+    /// The sub-folder's name would lead elsewhere.
+    #[error("cache folder {path}: {name:?} is no name for a sub-folder; use one without slashes and leading dots")]
+    BadName {
+        /// The configured folder.
+        path: PathBuf,
+        /// The name that was asked for.
+        name: String,
+    },
+    /// There is something else.
+    #[error("cache folder {path} is not a folder; choose another path")]
+    NotAFolder {
+        /// What is not a folder.
+        path: PathBuf,
+    },
+    /// It may hold data of the user.
+    #[error("cache folder {path} is not empty and was not made by foresee; choose an empty or a new folder")]
+    NotOurs {
+        /// The configured folder.
+        path: PathBuf,
+    },
+    /// What says that the folder is ours is not what we write.
+    #[error("cache folder {path}: its mark {mark} {why}; choose another folder, or delete this one")]
+    BadMark {
+        /// The configured folder.
+        path: PathBuf,
+        /// The mark's file name.
+        mark: &'static str,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Another process keeps its samples there.
+    #[error("cache folder {path} is in use by process {holder} (another job); end it, or choose another folder")]
+    InUse {
+        /// The locked sub-folder.
+        path: PathBuf,
+        /// The process that has it, as far as it is known.
+        holder: String,
+    },
+    /// Not for us.
+    #[error("cache folder {path}: no permission to {what}; choose another folder, or change its owner or mode")]
+    NoPermission {
+        /// What is not permitted to be used.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+    },
+    /// Nothing can be kept there.
+    #[error("cache folder {path}: the file system is read-only; choose another folder, or mount it writable")]
+    ReadOnly {
+        /// What cannot be written.
+        path: PathBuf,
+    },
+    /// There is not even room for an index.
+    #[error("cache folder {path}: no space left to {what}; free some, or choose another folder")]
+    Full {
+        /// What cannot be written.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+    },
+    /// Anything else that the file system says.
+    #[error("cache folder {path}: cannot {what}: {cause}; choose another folder")]
+    Io {
+        /// What failed.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the file system says.
+        cause: io::Error,
+    },
+}
+
+impl DiskError {
+    /// What `cause` means for someone who wanted to `what` at `path`.
+    pub(super) fn new(path: &Path, what: &'static str, cause: io::Error) -> Self {
+        let path = path.to_owned();
+        match cause.kind() {
+            io::ErrorKind::PermissionDenied => Self::NoPermission { path, what },
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { path },
+            io::ErrorKind::NotADirectory => Self::NotAFolder { path },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path, what },
+            _ => Self::Io { path, what, cause },
+        }
+    }
+}

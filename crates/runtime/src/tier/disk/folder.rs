@@ -1,0 +1,255 @@
+//! The folders of a disk tier, and what makes them ours. The user's folder carries a mark; without it, a folder that is
+//! not empty is refused, so that nothing of the user is ever touched. Under it, each dataset and rank has a sub-folder,
+//! locked while a process uses it. Only files of the few names below are ever deleted, and only in a sub-folder whose lock
+//! is ours.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::error::DiskError;
+
+/// The mark of a user's folder.
+pub(super) const MARK: &str = ".foresee";
+/// The lock of a sub-folder.
+pub(super) const LOCK: &str = "foresee.lock";
+/// What is held where.
+pub(super) const INDEX: &str = "index";
+/// An index that is being written.
+pub(super) const NEW_INDEX: &str = "index.new";
+/// What the names of data files begin with; their number follows.
+pub(super) const DATA: &str = "data-";
+
+const MARK_TEXT: &str = "This folder is a cache of foresee, which reads training data ahead of its use.\n\
+    It can be deleted whenever no job uses it: what was in it is read from the dataset again.\n\
+    version 1\n";
+
+/// The data file of a segment.
+pub(super) fn data_name(segment: usize) -> String {
+    format!("{DATA}{segment:05}")
+}
+
+/// How files of the tier are opened: by their owner only, and never through a link that someone else put there.
+pub(super) fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
+}
+
+/// Makes the user's folder ours, or finds that it is.
+pub(super) fn claim(folder: &Path) -> Result<(), DiskError> {
+    make(folder, true)?;
+    if !is_unused(folder).map_err(|cause| DiskError::new(folder, "list it", cause))? {
+        return check_mark(folder);
+    }
+    write_mark(folder).map_err(|cause| DiskError::new(folder, "write to it", cause))?;
+    check_mark(folder)
+}
+
+/// Makes the sub-folder of a dataset and rank in a folder that is ours.
+pub(super) fn enter(folder: &Path, name: &str) -> Result<PathBuf, DiskError> {
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
+        return Err(DiskError::BadName { path: folder.to_owned(), name: name.to_owned() });
+    }
+    let path = folder.join(name);
+    if path.is_symlink() {
+        return Err(DiskError::NotAFolder { path });
+    }
+    make(&path, false)?;
+    Ok(path)
+}
+
+/// A sub-folder that is ours alone until this is dropped, or the process ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: File,
+    /// The process that has it: a fork of it inherits the file, but must not unlock it.
+    holder: u32,
+}
+
+impl Lock {
+    /// Locks a sub-folder by its lock file, which is made where that is asked for.
+    fn new(path: &Path, create: bool) -> io::Result<Self> {
+        loop {
+            let name = path.join(LOCK);
+            let file = options().read(true).write(true).create(create).truncate(false).open(&name)?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            let lock = Self { file, holder: std::process::id() };
+            // It may have been removed as stale between opening and locking.
+            if lock.is_at(&name) {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// Whether the locked file is the one that has the name now.
+    fn is_at(&self, name: &Path) -> bool {
+        let inode = |found: fs::Metadata| (found.dev(), found.ino());
+        let named = fs::symlink_metadata(name).ok().map(inode);
+        named.is_some() && named == self.file.metadata().ok().map(inode)
+    }
+}
+
+impl Drop for Lock {
+    /// Closing alone would not do: a process that is being forked off at this moment has the file open, too.
+    fn drop(&mut self) {
+        if self.holder == std::process::id() {
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// Locks a sub-folder for this process.
+pub(super) fn lock(path: &Path) -> Result<Lock, DiskError> {
+    match Lock::new(path, true) {
+        Ok(mut lock) => {
+            // The number is for people only: without it the lock holds as well.
+            let _ = lock.file.set_len(0).and_then(|()| writeln!(lock.file, "{}", lock.holder));
+            Ok(lock)
+        }
+        Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Err(in_use(path)),
+        Err(cause) => Err(DiskError::new(path, "lock it", cause)),
+    }
+}
+
+/// Deletes what was kept in a sub-folder that is locked by us; the lock stays.
+pub(super) fn clear(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_kept_file) && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the sub-folders of `folder` that end in `suffix`, are not `keep` and are in use by nobody; gives their names.
+/// What cannot be deleted stays.
+pub(super) fn remove_stale(folder: &Path, keep: &str, suffix: &str) -> Result<Vec<String>, DiskError> {
+    check_mark(folder)?;
+    let entries = fs::read_dir(folder).map_err(|cause| DiskError::new(folder, "list it", cause))?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut removed: Vec<String> =
+        names.filter(|name| name != keep && name.ends_with(suffix) && remove(&folder.join(name)).is_ok()).collect();
+    removed.sort();
+    Ok(removed)
+}
+
+/// Deletes a sub-folder that we made and nobody uses.
+fn remove(path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let _lock = Lock::new(path, false)?;
+    clear(path)?;
+    fs::remove_file(path.join(LOCK))?;
+    fs::remove_dir(path)
+}
+
+fn is_kept_file(name: &str) -> bool {
+    let is_data = |name: &str| {
+        name.strip_prefix(DATA).is_some_and(|n| n.len() >= 5 && n.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    name == INDEX || name == NEW_INDEX || is_data(name)
+}
+
+fn make(path: &Path, with_parents: bool) -> Result<(), DiskError> {
+    match DirBuilder::new().mode(0o700).recursive(with_parents).create(path) {
+        Ok(()) => Ok(()),
+        Err(_) if path.is_dir() => Ok(()),
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
+            Err(DiskError::NotAFolder { path: path.to_owned() })
+        }
+        Err(cause) => Err(DiskError::new(path, "create it", cause)),
+    }
+}
+
+/// Whether nobody has put anything into the folder, nor has a mark been completed there.
+fn is_unused(folder: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        // A new file system is empty but for its own folder; a mark of another rank may be half written.
+        let is_nothing = name == "lost+found" || name.to_str().is_some_and(|name| name.starts_with(".foresee."));
+        if !is_nothing {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Puts the mark there at once, so that no rank ever sees a part of it.
+fn write_mark(folder: &Path) -> io::Result<()> {
+    static MARKS: AtomicU32 = AtomicU32::new(0);
+    let number = MARKS.fetch_add(1, Ordering::Relaxed);
+    let temporary = folder.join(format!("{MARK}.{}.{number}", std::process::id()));
+    let written = options().write(true).create(true).truncate(true).open(&temporary);
+    let written = written.and_then(|mut file| file.write_all(MARK_TEXT.as_bytes()));
+    written.and_then(|()| fs::rename(&temporary, folder.join(MARK))).inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })
+}
+
+fn check_mark(folder: &Path) -> Result<(), DiskError> {
+    let path = folder.join(MARK);
+    let bad = |why| DiskError::BadMark { path: folder.to_owned(), mark: MARK, why };
+    let kind = match fs::symlink_metadata(&path) {
+        Ok(found) => found.file_type(),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+            return Err(DiskError::NotOurs { path: folder.to_owned() });
+        }
+        Err(cause) => return Err(DiskError::new(folder, "look into it", cause)),
+    };
+    if kind.is_symlink() {
+        return Err(bad("is a symbolic link"));
+    }
+    if !kind.is_file() {
+        return Err(bad("is not a file"));
+    }
+    let mut text = Vec::new();
+    let read = options().read(true).open(&path).and_then(|file| file.take(4096).read_to_end(&mut text));
+    read.map_err(|cause| DiskError::new(folder, "read its mark", cause))?;
+    if text == MARK_TEXT.as_bytes() { Ok(()) } else { Err(bad("is of another version of foresee")) }
+}
+
+fn in_use(path: &Path) -> DiskError {
+    let mut holder = String::new();
+    let read = options().read(true).open(path.join(LOCK)).and_then(|file| file.take(32).read_to_string(&mut holder));
+    let holder = Some(holder.trim()).filter(|holder| read.is_ok() && !holder.is_empty()).unwrap_or("unknown");
+    DiskError::InUse { path: path.to_owned(), holder: holder.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_with_its_holder_though_a_fork_has_the_file_open() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let first = lock(folder.path()).unwrap();
+        let inherited = first.file.try_clone().unwrap();
+        assert!(lock(folder.path()).is_err());
+        drop(first);
+        drop(lock(folder.path()).unwrap());
+        drop(inherited);
+    }
+
+    #[test]
+    fn a_fork_that_ends_does_not_unlock_its_parent() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let parent = lock(folder.path()).unwrap();
+        drop(Lock { file: parent.file.try_clone().unwrap(), holder: parent.holder + 1 });
+        assert!(lock(folder.path()).is_err());
+    }
+
+    #[test]
+    fn only_names_that_the_tier_gives_are_deleted() {
+        assert!([INDEX, NEW_INDEX, "data-00000", "data-123456"].into_iter().all(is_kept_file));
+        assert!(
+            ![LOCK, MARK, "data-", "data-1", "data-0000x", "data-00000.bak", "index2"].into_iter().any(is_kept_file)
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! What a disk tier holds and where, in memory and in its log, which change together. A sample that is read while it is
+//! evicted keeps its space until its last reader is done: readers share the entry, and whoever drops it last frees it.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use foresee_core::ids::SampleId;
+
+use super::entry::Entry;
+use super::log::Log;
+use crate::extents::Extents;
+
+/// What is held.
+#[derive(Debug)]
+pub(super) struct Index {
+    entries: HashMap<SampleId, Arc<Entry>>,
+    /// What is allocated and free. What is not allocated yet counts as taken.
+    pub(super) extents: Extents,
+    /// Bytes of evicted samples that are still being read.
+    leaving: u64,
+    held: u64,
+    /// How many records say what is held.
+    records: u64,
+    log: Log,
+}
+
+impl Index {
+    /// An index of these entries, whose ranges are taken in `extents` and whose log says so.
+    pub(super) fn new(entries: HashMap<SampleId, Arc<Entry>>, extents: Extents, log: Log) -> Self {
+        let held = entries.values().map(|entry| entry.len()).sum();
+        let records = entries.values().map(|entry| entry.parts().len() as u64).sum();
+        Self { entries, extents, leaving: 0, held, records, log }
+    }
+
+    /// A held sample.
+    pub(super) fn get(&self, sample: SampleId) -> Option<&Arc<Entry>> {
+        self.entries.get(&sample)
+    }
+
+    /// All held samples, in order.
+    pub(super) fn samples(&self) -> Vec<SampleId> {
+        let mut samples: Vec<_> = self.entries.keys().copied().collect();
+        samples.sort_unstable();
+        samples
+    }
+
+    /// Bytes of all held samples.
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// How many bytes are free, or will be when readers are done.
+    pub(super) fn free_soon(&self) -> u64 {
+        self.extents.free() + self.leaving
+    }
+
+    /// A sample, whose ranges are taken, is held from here on. Where that cannot be noted, it is not, and its ranges are
+    /// free again.
+    pub(super) fn admit(&mut self, sample: SampleId, entry: Entry) -> io::Result<()> {
+        if let Err(cause) = self.log.admit(sample, &entry) {
+            self.free(&entry);
+            return Err(cause);
+        }
+        self.held += entry.len();
+        self.records += entry.parts().len() as u64;
+        if let Some(old) = self.entries.insert(sample, Arc::new(entry)) {
+            self.forget(old);
+        }
+        self.tidy();
+        Ok(())
+    }
+
+    /// A sample is held no longer. Where that cannot be noted, an index that is read again may say that it is held: then
+    /// its checksum says that it is not.
+    pub(super) fn evict(&mut self, sample: SampleId) -> io::Result<()> {
+        let Some(entry) = self.entries.remove(&sample) else { return Ok(()) };
+        let noted = self.log.evict(sample);
+        self.forget(entry);
+        self.tidy();
+        noted
+    }
+
+    /// The last reader of an evicted sample is done.
+    pub(super) fn leave(&mut self, entry: &Entry) {
+        self.leaving -= entry.len();
+        self.free(entry);
+    }
+
+    /// Frees ranges that were taken for a sample.
+    pub(super) fn free(&mut self, entry: &Entry) {
+        for part in entry.parts() {
+            self.extents.give_back(part.offset, part.len);
+        }
+    }
+
+    fn forget(&mut self, entry: Arc<Entry>) {
+        let len = entry.len();
+        self.held -= len;
+        self.records -= entry.parts().len() as u64;
+        match Arc::into_inner(entry) {
+            Some(entry) => self.free(&entry),
+            None => self.leaving += len,
+        }
+    }
+
+    fn tidy(&mut self) {
+        if self.log.is_long(self.records) {
+            self.log.rewrite(self.entries.iter().map(|(&sample, entry)| (sample, &**entry)));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The index on disk: a header, then one record a change, each with its own checksum. It is only ever appended to, or
+//! replaced as a whole by a rename. Nothing is synced: what a crash tore off is found by its checksum and cut off, and data
+//! that did not reach the disk is found when it is read. So a crash costs samples, never wrong ones.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use foresee_core::ids::SampleId;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::entry::Entry;
+use super::folder::{INDEX, NEW_INDEX, options};
+use super::segments::Shape;
+use crate::extents::Extent;
+
+/// Length of a record.
+pub(super) const RECORD_BYTES: u64 = 40;
+/// Length of the header.
+pub(super) const HEADER_BYTES: u64 = 56;
+/// A small log is not worth a rewrite.
+const SLACK_BYTES: u64 = 64 << 10;
+
+const MAGIC: [u8; 8] = *b"foreseeD";
+const VERSION: u64 = 1;
+
+/// What an index must agree with to be of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// Digest of the dataset.
+    pub(super) dataset: [u8; 16],
+    /// Shape of the space that offsets are in.
+    pub(super) shape: Shape,
+}
+
+/// What an earlier process left.
+#[derive(Debug)]
+pub(super) enum Past {
+    /// No index.
+    Nothing,
+    /// An index that is of no use, and why.
+    Useless(&'static str),
+    /// What was held.
+    Held(Held),
+}
+
+/// What an index says.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// What was held at its end.
+    pub(super) entries: HashMap<SampleId, Entry>,
+    /// Where its last whole record ends.
+    pub(super) len: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A range of a sample of which more follows at once.
+    Part = 1,
+    /// The last range of a sample, which is held from here on.
+    Admit = 2,
+    /// A sample is no longer held.
+    Evict = 3,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Record {
+    kind: Kind,
+    sample: SampleId,
+    extent: Extent,
+    sum: u64,
+}
+
+/// An index that is open for changes.
+#[derive(Debug)]
+pub(super) struct Log {
+    folder: PathBuf,
+    identity: Identity,
+    file: File,
+    len: u64,
+    /// It is not rewritten before it is longer than this.
+    rewrite_above: u64,
+}
+
+impl Log {
+    /// Writes a new index of what is held in place of the old one.
+    pub(super) fn create<'a>(
+        folder: &Path,
+        identity: Identity,
+        held: impl Iterator<Item = (SampleId, &'a Entry)>,
+    ) -> io::Result<Self> {
+        let path = folder.join(NEW_INDEX);
+        let file = options().read(true).write(true).create(true).truncate(true).open(&path)?;
+        let mut writer = BufWriter::with_capacity(1 << 16, file);
+        writer.write_all(&header(identity))?;
+        let mut len = HEADER_BYTES;
+        let mut bytes = Vec::new();
+        for (sample, entry) in held {
+            bytes.clear();
+            encode_admission(sample, entry, &mut bytes);
+            writer.write_all(&bytes)?;
+            len += bytes.len() as u64;
+        }
+        let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+        fs::rename(&path, folder.join(INDEX))?;
+        Ok(Self { folder: folder.to_owned(), identity, file, len, rewrite_above: SLACK_BYTES })
+    }
+
+    /// Goes on with the old index, whose first `len` bytes are good.
+    pub(super) fn resume(folder: &Path, identity: Identity, len: u64) -> io::Result<Self> {
+        let file = options().read(true).write(true).open(folder.join(INDEX))?;
+        file.set_len(len)?;
+        Ok(Self { folder: folder.to_owned(), identity, file, len, rewrite_above: SLACK_BYTES })
+    }
+
+    /// Notes that a sample is held. A held sample with the same number is replaced.
+    pub(super) fn admit(&mut self, sample: SampleId, entry: &Entry) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(RECORD_BYTES as usize * entry.parts().len());
+        encode_admission(sample, entry, &mut bytes);
+        self.append(&bytes)
+    }
+
+    /// Notes that a sample is no longer held.
+    pub(super) fn evict(&mut self, sample: SampleId) -> io::Result<()> {
+        let extent = Extent { offset: 0, len: 0 };
+        self.append(&encode(Record { kind: Kind::Evict, sample, extent, sum: 0 }))
+    }
+
+    /// Whether most of it is history, where `records` would say what is held.
+    pub(super) fn is_long(&self, records: u64) -> bool {
+        self.len > self.rewrite_above.max(2 * compact_len(records) + SLACK_BYTES)
+    }
+
+    /// Replaces it by a new one of what is held. Where that fails, it goes on, and tries again when twice as long.
+    pub(super) fn rewrite<'a>(&mut self, held: impl Iterator<Item = (SampleId, &'a Entry)>) {
+        match Self::create(&self.folder, self.identity, held) {
+            Ok(new) => *self = new,
+            Err(cause) => {
+                let path = self.folder.display();
+                tracing::warn!("cache folder {path}: cannot rewrite the index: {cause}; it grows on");
+                self.rewrite_above = self.len * 2;
+            }
+        }
+    }
+
+    /// A part that was written before a failure is written over by the next.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.len)?;
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// How long an index of so many records is without history.
+pub(super) const fn compact_len(records: u64) -> u64 {
+    HEADER_BYTES + records * RECORD_BYTES
+}
+
+/// Reads the index of an earlier process.
+pub(super) fn read(folder: &Path, identity: Identity) -> io::Result<Past> {
+    let file = match options().read(true).open(folder.join(INDEX)) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Past::Nothing),
+        Err(cause) => return Err(cause),
+    };
+    let records_max = file.metadata()?.len() / RECORD_BYTES;
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let mut found = [0; HEADER_BYTES as usize];
+    if !read_whole(&mut reader, &mut found)? {
+        return Ok(Past::Useless("its index is damaged"));
+    }
+    match objection(&found, identity) {
+        Some(why) => Ok(Past::Useless(why)),
+        None => replay(&mut reader, records_max as usize).map(Past::Held),
+    }
+}
+
+/// Follows the changes to the end, or to the first record that is not whole.
+fn replay(reader: &mut impl Read, records_max: usize) -> io::Result<Held> {
+    let mut held = Held { entries: HashMap::with_capacity(records_max), len: HEADER_BYTES };
+    let mut parts: Vec<Extent> = Vec::new();
+    let mut bytes = [0; RECORD_BYTES as usize];
+    let (mut at, mut whose) = (HEADER_BYTES, SampleId(0));
+    while read_whole(reader, &mut bytes)? {
+        let Some(record) = decode(&bytes).filter(|record| parts.is_empty() || record.sample == whose) else { break };
+        (at, whose) = (at + RECORD_BYTES, record.sample);
+        match record.kind {
+            Kind::Part => parts.push(record.extent),
+            Kind::Admit => {
+                parts.push(record.extent);
+                held.entries.insert(record.sample, Entry::new(std::mem::take(&mut parts), record.sum));
+            }
+            Kind::Evict => {
+                held.entries.remove(&record.sample);
+            }
+        }
+        if parts.is_empty() {
+            held.len = at;
+        }
+    }
+    Ok(held)
+}
+
+/// Fills the buffer; false where the file ends before.
+fn read_whole(reader: &mut impl Read, into: &mut [u8]) -> io::Result<bool> {
+    match reader.read_exact(into) {
+        Ok(()) => Ok(true),
+        Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(cause) => Err(cause),
+    }
+}
+
+fn header(identity: Identity) -> [u8; HEADER_BYTES as usize] {
+    let mut bytes = [0; HEADER_BYTES as usize];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..16].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..32].copy_from_slice(&identity.dataset);
+    bytes[32..40].copy_from_slice(&identity.shape.capacity.to_le_bytes());
+    bytes[40..48].copy_from_slice(&identity.shape.segment.to_le_bytes());
+    let sum = xxh3_64(&bytes[..48]);
+    bytes[48..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Why an index with this header is of no use.
+fn objection(found: &[u8; HEADER_BYTES as usize], identity: Identity) -> Option<&'static str> {
+    let wanted = header(identity);
+    let differs = |range: std::ops::Range<usize>| found[range.clone()] != wanted[range];
+    let objections = [
+        (differs(0..8), "its index is damaged"),
+        (differs(8..16), "it is of another version of foresee"),
+        (word(found, 48) != xxh3_64(&found[..48]), "its index is damaged"),
+        (differs(16..32), "it is of another dataset"),
+        (differs(32..48), "its capacity was another"),
+    ];
+    objections.into_iter().find_map(|(objects, why)| objects.then_some(why))
+}
+
+fn encode_admission(sample: SampleId, entry: &Entry, bytes: &mut Vec<u8>) {
+    let last = entry.parts().len() - 1;
+    for (at, &extent) in entry.parts().iter().enumerate() {
+        let kind = if at == last { Kind::Admit } else { Kind::Part };
+        bytes.extend(encode(Record { kind, sample, extent, sum: entry.sum }));
+    }
+}
+
+fn encode(record: Record) -> [u8; RECORD_BYTES as usize] {
+    let mut bytes = [0; RECORD_BYTES as usize];
+    bytes[..4].copy_from_slice(&(record.kind as u32).to_le_bytes());
+    bytes[4..8].copy_from_slice(&record.sample.0.to_le_bytes());
+    bytes[8..16].copy_from_slice(&record.extent.offset.to_le_bytes());
+    bytes[16..24].copy_from_slice(&record.extent.len.to_le_bytes());
+    bytes[24..32].copy_from_slice(&record.sum.to_le_bytes());
+    let sum = xxh3_64(&bytes[..32]);
+    bytes[32..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8; RECORD_BYTES as usize]) -> Option<Record> {
+    if word(bytes, 32) != xxh3_64(&bytes[..32]) {
+        return None;
+    }
+    let first = word(bytes, 0);
+    let kind = match first as u32 {
+        1 => Kind::Part,
+        2 => Kind::Admit,
+        3 => Kind::Evict,
+        _ => return None,
+    };
+    let extent = Extent { offset: word(bytes, 8), len: word(bytes, 16) };
+    Some(Record { kind, sample: SampleId((first >> 32) as u32), extent, sum: word(bytes, 24) })
+}
+
+/// The eight bytes at an offset as a number.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        for kind in [Kind::Part, Kind::Admit, Kind::Evict] {
+            let extent = Extent { offset: 1 << 40, len: 7 };
+            let record = Record { kind, sample: SampleId(u32::MAX), extent, sum: u64::MAX - 1 };
+            assert_eq!(decode(&encode(record)), Some(record));
+        }
+    }
+
+    #[test]
+    fn a_record_with_any_flipped_bit_is_none() {
+        let extent = Extent { offset: 3, len: 7 };
+        let bytes = encode(Record { kind: Kind::Admit, sample: SampleId(9), extent, sum: 5 });
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&flipped), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn parts_without_their_end_are_not_held_and_cut_off() {
+        let part =
+            |kind, offset| encode(Record { kind, sample: SampleId(1), extent: Extent { offset, len: 2 }, sum: 0 });
+        let records = [part(Kind::Admit, 0), part(Kind::Part, 2), part(Kind::Part, 4)].concat();
+        let held = replay(&mut &records[..], 3).unwrap();
+        assert_eq!(held.len, HEADER_BYTES + RECORD_BYTES);
+        assert_eq!(held.entries[&SampleId(1)].parts(), [Extent { offset: 0, len: 2 }]);
+    }
+}

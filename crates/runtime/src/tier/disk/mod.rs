@@ -1,0 +1,401 @@
+//! Keeps samples on a local disk: in few large files that are allocated ahead, with an index that survives the process.
+//!
+//! A sample is written to a free range first and noted in the index after, so what the index says was written; and since
+//! nothing is synced, every read is checked against the checksum that was noted. What does not match is a miss. The index
+//! is behind a mutex; data is read and written outside of it, by any number of threads. A disk that is full, failing or
+//! read-only makes the tier refuse samples for a while, and never ends a job.
+
+mod entry;
+mod error;
+mod folder;
+mod gate;
+mod index;
+mod log;
+mod segments;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use foresee_core::catalog::Catalog;
+use foresee_core::ids::SampleId;
+use foresee_core::units::Bytes;
+use rustix::io::Errno;
+use xxhash_rust::xxh3::xxh3_64;
+
+pub use self::error::DiskError;
+
+use self::entry::Entry;
+use self::folder::Lock;
+use self::gate::Gate;
+use self::index::Index;
+use self::log::{Identity, Log, Past};
+use self::segments::{Segments, Shape};
+use super::{Found, Kept, Tier, TierError};
+use crate::extents::{Extent, Extents};
+
+/// 1 GiB: a tier of terabytes has some thousand files, and a disk is filled in steps that are small beside it.
+const SEGMENT_BYTES: u64 = 1 << 30;
+
+/// What a disk tier is to be.
+#[derive(Clone, Debug)]
+pub struct DiskSpec {
+    /// The folder that the user chose; it is created if absent, and refused if it holds anything that is not ours.
+    pub folder: PathBuf,
+    /// The sub-folder for this dataset and rank.
+    pub name: String,
+    /// Digest of the dataset: samples of another one are not brought back.
+    pub dataset: [u8; 16],
+    /// Sizes of the dataset's samples.
+    pub sizes: Arc<Catalog>,
+    /// How many bytes of samples may be kept.
+    pub capacity: Bytes,
+    /// How many bytes of the file system must stay free.
+    pub floor: Bytes,
+}
+
+/// What a disk tier holds and what went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskStats {
+    /// Bytes of all samples that are held.
+    pub held: Bytes,
+    /// How often a sample was found damaged and dropped.
+    pub corrupt: u64,
+}
+
+/// Samples on a local disk.
+#[derive(Debug)]
+pub struct DiskTier {
+    label: String,
+    capacity: Bytes,
+    segments: Segments,
+    index: Mutex<Index>,
+    /// Signalled when the last reader of an evicted sample is done.
+    left: Condvar,
+    /// Held while a segment is allocated.
+    growth: Mutex<()>,
+    growing: Gate,
+    writing: Gate,
+    corrupt: AtomicU64,
+    _lock: Lock,
+}
+
+impl DiskTier {
+    /// Opens a tier, with what an earlier process kept of the same dataset.
+    pub fn open(spec: &DiskSpec) -> Result<Self, DiskError> {
+        let largest = spec.sizes.samples().map(|sample| spec.sizes.size(sample).0).max().unwrap_or(0);
+        Self::open_in_segments(spec, SEGMENT_BYTES.max(largest))
+    }
+
+    /// Deletes sub-folders of other datasets than `keep`'s whose names end in `suffix` (so they are of the same rank),
+    /// that we made and nobody uses; gives their names. Otherwise they would hold the disk for ever.
+    pub fn remove_stale(folder: &Path, keep: &str, suffix: &str) -> Result<Vec<String>, DiskError> {
+        folder::remove_stale(folder, keep, suffix)
+    }
+
+    /// What it holds and what went wrong.
+    pub fn stats(&self) -> DiskStats {
+        DiskStats { held: Bytes(self.index().held()), corrupt: self.corrupt() }
+    }
+
+    /// How often a sample was found damaged and dropped.
+    pub fn corrupt(&self) -> u64 {
+        self.corrupt.load(Ordering::Relaxed)
+    }
+
+    /// Why it keeps less than it should, if it does.
+    pub fn degraded(&self) -> Option<String> {
+        self.growing.reason().or_else(|| self.writing.reason())
+    }
+
+    fn open_in_segments(spec: &DiskSpec, segment: u64) -> Result<Self, DiskError> {
+        if spec.capacity.0 == 0 {
+            return Err(DiskError::NoCapacity { path: spec.folder.clone() });
+        }
+        folder::claim(&spec.folder)?;
+        check_total(spec)?;
+        let folder = folder::enter(&spec.folder, &spec.name)?;
+        let lock = folder::lock(&folder)?;
+        let shape = Shape { capacity: spec.capacity.0, segment: segment.min(spec.capacity.0) };
+        let identity = Identity { dataset: spec.dataset, shape };
+        let past = recall(&folder, identity)?;
+        let segments = Segments::open(&folder, shape, spec.floor)?;
+        let (index, dropped) = restore(&folder, identity, past, &Known { sizes: &spec.sizes, segments: &segments })?;
+        if dropped > 0 {
+            tracing::warn!("cache folder {}: {dropped} samples were dropped: not whole, or changed", folder.display());
+        }
+        Ok(Self {
+            label: format!("disk tier ({})", spec.folder.display()),
+            capacity: spec.capacity,
+            segments,
+            index: Mutex::new(index),
+            left: Condvar::new(),
+            growth: Mutex::new(()),
+            growing: Gate::default(),
+            writing: Gate::default(),
+            corrupt: AtomicU64::new(0),
+            _lock: lock,
+        })
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        locked(&self.index)
+    }
+
+    /// Takes ranges for a sample. Its old bytes make way where they must, and only where that helps.
+    fn reserve(&self, sample: SampleId, len: u64) -> Option<Vec<Extent>> {
+        if len > self.capacity.0 {
+            return None;
+        }
+        self.take(len).or_else(|| {
+            let mut index = self.index();
+            let old = index.get(sample)?.len();
+            if index.free_soon() + old < len {
+                return None;
+            }
+            self.note(index.evict(sample));
+            drop(index);
+            self.take(len)
+        })
+    }
+
+    /// One range if there is one, or can be after growing; then several; then those of which the last readers are about
+    /// to be done.
+    fn take(&self, len: u64) -> Option<Vec<Extent>> {
+        loop {
+            if let Some(offset) = self.index().extents.take(len) {
+                return Some(vec![Extent { offset, len }]);
+            }
+            if !self.grow(len) {
+                break;
+            }
+        }
+        let mut index = self.index();
+        while index.extents.free() < len && index.free_soon() >= len {
+            index = self.left.wait(index).unwrap_or_else(PoisonError::into_inner);
+        }
+        index.extents.take_parts(len)
+    }
+
+    /// Allocates the next segment, unless another thread has just done so; whether another look for `len` bytes is due.
+    fn grow(&self, len: u64) -> bool {
+        let _one_at_a_time = locked(&self.growth);
+        if self.index().extents.largest() >= len {
+            return true;
+        }
+        let Some(next) = self.segments.next().filter(|_| self.growing.is_open(Instant::now())) else { return false };
+        match self.segments.allocate(next) {
+            Ok(range) => {
+                self.growing.reopen();
+                self.index().extents.give_back(range.offset, range.len);
+                true
+            }
+            Err(cause) => {
+                self.growing.close(Instant::now(), format!("{}: cannot grow: {cause}", self.label));
+                false
+            }
+        }
+    }
+
+    fn refuse(&self, sample: SampleId, cause: io::Error) -> Result<Kept, TierError> {
+        if !is_refusal(&cause) {
+            return Err(self.error("keep", sample, cause));
+        }
+        self.writing.close(Instant::now(), format!("{}: cannot keep sample {sample}: {cause}", self.label));
+        Ok(Kept::NoRoom)
+    }
+
+    /// An eviction that could not be noted is no more than a reason to say so.
+    fn note(&self, noted: io::Result<()>) {
+        if let Err(cause) = noted {
+            self.writing.close(Instant::now(), format!("{}: cannot note an eviction: {cause}", self.label));
+        }
+    }
+
+    /// Drops a sample whose bytes are not what they were, unless it has been replaced since.
+    fn drop_corrupt(&self, sample: SampleId, entry: &Arc<Entry>) {
+        let mut index = self.index();
+        if index.get(sample).is_some_and(|held| Arc::ptr_eq(held, entry)) {
+            self.corrupt.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!("{}: sample {sample} is damaged: dropped", self.label);
+            self.note(index.evict(sample));
+        }
+    }
+
+    /// Reads and checks; none where the bytes are not what they were.
+    fn fetch(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
+        match self.segments.read(entry.parts(), into) {
+            Ok(()) => Ok((xxh3_64(into) == entry.sum).then_some(())),
+            Err(cause) if is_damage(&cause) => Ok(None),
+            Err(cause) => Err(cause),
+        }
+    }
+
+    fn done_reading(&self, entry: Arc<Entry>) {
+        if let Some(entry) = Arc::into_inner(entry) {
+            self.index().leave(&entry);
+            self.left.notify_all();
+        }
+    }
+
+    fn error(&self, doing: &str, sample: SampleId, cause: io::Error) -> TierError {
+        TierError { tier: self.label.clone(), what: format!("{doing} sample {sample}"), cause }
+    }
+}
+
+impl Tier for DiskTier {
+    fn keep(&self, sample: SampleId, data: &[u8]) -> Result<Kept, TierError> {
+        let (len, sum) = (data.len() as u64, xxh3_64(data));
+        if self.index().get(sample).is_some_and(|held| held.sum == sum && held.len() == len) {
+            return Ok(Kept::Yes);
+        }
+        if !self.writing.is_open(Instant::now()) {
+            return Ok(Kept::NoRoom);
+        }
+        let Some(parts) = self.reserve(sample, len) else { return Ok(Kept::NoRoom) };
+        let entry = Entry::new(parts, sum);
+        if let Err(cause) = self.segments.write(entry.parts(), data) {
+            self.index().free(&entry);
+            return self.refuse(sample, cause);
+        }
+        if let Err(cause) = self.index().admit(sample, entry) {
+            return self.refuse(sample, cause);
+        }
+        self.writing.reopen();
+        Ok(Kept::Yes)
+    }
+
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
+        let Some(entry) = self.index().get(sample).cloned() else { return Ok(Found::NotHeld) };
+        let fetched = if entry.len() == into.len() as u64 {
+            self.fetch(&entry, into)
+        } else {
+            let why = format!("{} bytes are held, {} are asked for", entry.len(), into.len());
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        };
+        if matches!(fetched, Ok(None)) {
+            self.drop_corrupt(sample, &entry);
+        }
+        self.done_reading(entry);
+        match fetched {
+            Ok(found) => Ok(found.map_or(Found::NotHeld, |()| Found::Yes)),
+            Err(cause) => Err(self.error("read", sample, cause)),
+        }
+    }
+
+    fn evict(&self, sample: SampleId) {
+        let noted = self.index().evict(sample);
+        self.note(noted);
+    }
+
+    fn held(&self) -> Vec<SampleId> {
+        self.index().samples()
+    }
+}
+
+/// What entries of an earlier process must agree with.
+struct Known<'a> {
+    sizes: &'a Catalog,
+    segments: &'a Segments,
+}
+
+/// What is there of the same dataset; anything else makes way.
+fn recall(folder: &Path, identity: Identity) -> Result<Option<log::Held>, DiskError> {
+    let past = log::read(folder, identity).map_err(|cause| DiskError::new(folder, "read its index", cause))?;
+    match past {
+        Past::Held(held) => return Ok(Some(held)),
+        Past::Useless(why) => tracing::warn!("cache folder {}: {why}: it is emptied", folder.display()),
+        Past::Nothing => {}
+    }
+    folder::clear(folder).map_err(|cause| DiskError::new(folder, "empty it", cause))?;
+    Ok(None)
+}
+
+/// The index of what is still good, and how many samples are not.
+fn restore(
+    folder: &Path,
+    identity: Identity,
+    past: Option<log::Held>,
+    known: &Known<'_>,
+) -> Result<(Index, usize), DiskError> {
+    let mut extents = Extents::new(identity.shape.capacity);
+    extents.take(identity.shape.capacity);
+    for range in known.segments.allocated() {
+        extents.give_back(range.offset, range.len);
+    }
+    let old_len = past.as_ref().map(|past| past.len);
+    let mut past: Vec<_> = past.into_iter().flat_map(|past| past.entries).collect();
+    let count = past.len();
+    // In the order of offsets, what is free stays in few ranges, and a claim is fast.
+    past.sort_unstable_by_key(|(sample, entry)| (entry.parts()[0].offset, *sample));
+    let mut entries = HashMap::with_capacity(count);
+    for (sample, entry) in past {
+        let is_known = sample.0 < known.sizes.len() && known.sizes.size(sample).0 == entry.len();
+        if is_known && claim(&mut extents, &entry) {
+            entries.insert(sample, Arc::new(entry));
+        }
+    }
+    let log = reopen_log(folder, identity, old_len, &entries);
+    let log = log.map_err(|cause| DiskError::new(folder, "write its index", cause))?;
+    let dropped = count - entries.len();
+    Ok((Index::new(entries, extents, log), dropped))
+}
+
+/// A log of nothing but what is held. On a full disk, which has no room for a second one, the old one is as good.
+fn reopen_log(
+    folder: &Path,
+    identity: Identity,
+    old_len: Option<u64>,
+    entries: &HashMap<SampleId, Arc<Entry>>,
+) -> io::Result<Log> {
+    let records = entries.values().map(|entry| entry.parts().len() as u64).sum();
+    match old_len {
+        Some(len) if len == log::compact_len(records) => Log::resume(folder, identity, len),
+        _ => Log::create(folder, identity, entries.iter().map(|(&sample, entry)| (sample, &**entry)))
+            .or_else(|cause| old_len.map_or(Err(cause), |len| Log::resume(folder, identity, len))),
+    }
+}
+
+/// Takes all ranges of an entry, or none.
+fn claim(extents: &mut Extents, entry: &Entry) -> bool {
+    let parts = entry.parts();
+    let claimed = parts.iter().take_while(|part| extents.claim(part.offset, part.len)).count();
+    if claimed < parts.len() {
+        for part in &parts[..claimed] {
+            extents.give_back(part.offset, part.len);
+        }
+    }
+    claimed == parts.len()
+}
+
+fn check_total(spec: &DiskSpec) -> Result<(), DiskError> {
+    let total = segments::total(&spec.folder).map_err(|cause| DiskError::new(&spec.folder, "measure it", cause))?;
+    match total.filter(|total| *total < spec.capacity) {
+        Some(available) => {
+            let (path, capacity) = (spec.folder.clone(), spec.capacity);
+            Err(DiskError::LargerThanDisk { path, capacity, available })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a failed write only says that nothing can be kept there now.
+fn is_refusal(cause: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(cause.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem | FileTooLarge) || is_damage(cause)
+}
+
+/// Whether a failed read only says that the bytes are lost.
+fn is_damage(cause: &io::Error) -> bool {
+    cause.kind() == io::ErrorKind::UnexpectedEof || cause.raw_os_error() == Some(Errno::IO.raw_os_error())
+}
+
+/// A thread that panicked elsewhere does not end the others.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,290 @@
+//! Whole jobs with real threads: every sample exactly once an epoch, byte for byte, whatever the tiers, threads and faults.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use foresee_config::{Threads, TierKind};
+use foresee_core::ids::SampleId;
+use foresee_core::stream::{Shuffle, Tail};
+use foresee_runtime::job::{Asked, Batch, Job, JobError, OnError, POLICIES, Saved};
+use proptest::prelude::*;
+
+use self::common::{Made, batches, job_spec, tier};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The samples of all ranks by epoch, checked byte for byte.
+fn delivered(job: &Job, source: &Made) -> BTreeMap<u32, Vec<SampleId>> {
+    let mut epochs: BTreeMap<u32, Vec<SampleId>> = BTreeMap::new();
+    for batch in batches(job) {
+        for sample in batch.samples.iter().filter(|sample| !sample.padded) {
+            assert_eq!(sample.lease.bytes(), source.content(sample.id), "sample {}", sample.id);
+            epochs.entry(batch.epoch).or_default().push(sample.id);
+        }
+    }
+    epochs
+}
+
+fn ids(batch: &Batch) -> Vec<u32> {
+    batch.samples.iter().map(|sample| sample.id.0).collect()
+}
+
+/// The samples of the next batch, which must be there.
+fn next_ids(asked: Result<Asked, JobError>) -> Vec<u32> {
+    match asked {
+        Ok(Asked::Batch(batch)) => ids(&batch),
+        Ok(Asked::NotYet | Asked::End) => panic!("there is more"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Samples of all ranks by epoch and step, and where the last rank then stood.
+type Steps = (Vec<((u32, u32), Vec<u32>)>, Option<Saved>);
+
+/// At most so many steps of two samples a rank, from the beginning or from where another job stood.
+fn steps(source: &Made, world: u32, seed: u64, tail: Tail, from: Option<&Saved>, most: usize) -> Steps {
+    let mut all: Vec<((u32, u32), Vec<u32>)> = Vec::new();
+    let mut saved = None;
+    for rank in 0..world {
+        let mut spec = job_spec(source);
+        (spec.batch_size, spec.epochs, spec.rank, spec.world) = (2, 3, rank, world);
+        (spec.shuffle, spec.tail) = (Shuffle::Torch { seed }, tail);
+        let Ok(job) = Job::new(spec) else { return (all, None) };
+        if let Some(from) = from {
+            job.load(from).unwrap();
+        }
+        for (place, batch) in batches(&job).take(most).enumerate() {
+            if rank == 0 {
+                all.push(((batch.epoch, batch.step), ids(&batch)));
+            } else {
+                all[place].1.extend(ids(&batch));
+            }
+        }
+        saved = Some(job.save());
+    }
+    all.iter_mut().for_each(|(_, samples)| samples.sort_unstable());
+    (all, saved)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sample_comes_exactly_once_an_epoch_byte_for_byte(
+        samples in 1u32..60,
+        world in 1u32..9,
+        batch in 1u32..7,
+        epochs in 1u32..4,
+        seed in any::<u64>(),
+        percent in 0u64..150,
+        disk_percent in prop::option::of(0u64..150),
+        staging_samples in 1u64..20,
+        (threads, policy, errors) in (1u32..9, 0usize..POLICIES.len(), 0u32..40),
+    ) {
+        let source = Made::new(samples, seed, errors);
+        let folder = tempfile::tempdir().unwrap();
+        let mut all: BTreeMap<u32, Vec<SampleId>> = BTreeMap::new();
+        for rank in 0..world {
+            let mut spec = job_spec(&source);
+            spec.shuffle = if seed % 2 == 0 { Shuffle::Torch { seed } } else { Shuffle::Feistel { seed } };
+            (spec.batch_size, spec.epochs, spec.rank, spec.world) = (batch, epochs, rank, world);
+            (spec.tail, spec.policy) = (Tail::Exact, POLICIES[policy].into());
+            spec.config.staging.capacity_bytes = staging_samples * source.largest();
+            spec.config.staging.threads = Threads::Number(threads);
+            spec.config.tiers = vec![tier(TierKind::Memory, source.total() * percent / 100)];
+            if let Some(percent) = disk_percent {
+                let path = folder.path().join(format!("rank{rank}"));
+                let kind = TierKind::Disk { path, free_space_floor_bytes: 0 };
+                spec.config.tiers.push(tier(kind, source.total() * percent / 100));
+            }
+            let job = Job::new(spec).unwrap();
+            for (epoch, samples) in delivered(&job, &source) {
+                all.entry(epoch).or_default().extend(samples);
+            }
+        }
+        let expected: Vec<SampleId> = (0..samples).map(SampleId).collect();
+        for epoch in 0..epochs {
+            let mut got = all.remove(&epoch).unwrap_or_default();
+            got.sort();
+            prop_assert_eq!(&got, &expected, "epoch {}", epoch);
+        }
+    }
+
+    #[test]
+    fn the_same_completions_into_a_fresh_engine_give_the_same_commands(
+        samples in 1u32..60,
+        epochs in 1u32..4,
+        seed in any::<u64>(),
+        percent in 0u64..150,
+        threads in 1u32..5,
+        policy in 0usize..5,
+    ) {
+        let source = Made::new(samples, seed, 0);
+        let mut spec = job_spec(&source);
+        (spec.batch_size, spec.epochs, spec.shuffle) = (4, epochs, Shuffle::Torch { seed });
+        spec.policy = POLICIES[policy].into();
+        spec.config.staging.threads = Threads::Number(threads);
+        spec.config.staging.capacity_bytes = 5 * source.largest();
+        spec.config.tiers = vec![tier(TierKind::Memory, source.total() * percent / 100)];
+        spec.record = true;
+        let job = Job::new(spec).unwrap();
+        drop(delivered(&job, &source));
+        let (entries, mut fresh) = job.recording().unwrap();
+        prop_assert!(entries.len() >= (samples * epochs) as usize);
+        for (place, entry) in entries.iter().enumerate() {
+            prop_assert_eq!(&fresh.replay(entry), entry, "entry {}", place);
+        }
+    }
+
+    #[test]
+    fn reads_the_source_no_more_than_the_minimum(
+        samples in 2u32..60,
+        epochs in 1u32..5,
+        seed in any::<u64>(),
+        keep in 0u32..70,
+        threads in 1u32..5,
+        start in prop::option::of((0u32..4, 0u32..10)),
+    ) {
+        let source = Made::equal(samples, seed);
+        let mut spec = job_spec(&source);
+        (spec.batch_size, spec.epochs, spec.shuffle) = (3, epochs, Shuffle::Torch { seed });
+        spec.config.staging.threads = Threads::Number(threads);
+        spec.config.staging.capacity_bytes = 5 * source.largest();
+        spec.config.tiers = vec![tier(TierKind::Memory, u64::from(keep) * source.largest())];
+        let job = Job::new(spec).unwrap();
+        if let Some((epoch, step)) = start {
+            let mut saved = job.save();
+            (saved.epoch, saved.step) = (epoch.min(epochs - 1), step.min(samples.div_ceil(3) - 1));
+            job.load(&saved).unwrap();
+        }
+        drop(delivered(&job, &source));
+        let stats = job.stats();
+        prop_assert_eq!(stats.source_bytes, stats.source_minimum_bytes);
+        prop_assert_eq!(source.bytes_read(), stats.source_bytes);
+    }
+
+    #[test]
+    fn a_resumed_job_goes_on_with_the_very_next_batch_whatever_the_world(
+        samples in 1u32..60,
+        worlds in (1u32..5, 1u32..5),
+        seed in any::<u64>(),
+        stop in 0usize..30,
+        tail in 0usize..3,
+    ) {
+        let source = Made::new(samples, seed, 0);
+        let tail = [Tail::Exact, Tail::Pad, Tail::Drop][tail];
+        let (whole, _) = steps(&source, worlds.0, seed, tail, None, usize::MAX);
+        let (mut parts, saved) = steps(&source, worlds.0, seed, tail, None, stop);
+        if let Some(saved) = saved {
+            let json = serde_json::to_string(&saved).unwrap();
+            let read: Saved = serde_json::from_str(&json).unwrap();
+            parts.extend(steps(&source, worlds.1, seed, tail, Some(&read), usize::MAX).0);
+        }
+        prop_assert_eq!(parts, whole);
+    }
+}
+
+#[test]
+fn a_broken_sample_is_named_and_the_job_goes_on_when_it_is_mended() {
+    let source = Made::new(20, 3, 0);
+    source.break_sample(SampleId(7), true);
+    let mut spec = job_spec(&source);
+    (spec.batch_size, spec.shuffle) = (5, Shuffle::Sequential);
+    let job = Job::new(spec).unwrap();
+    assert_eq!(next_ids(job.next_batch(MINUTE)), [0, 1, 2, 3, 4]);
+    for _ in 0..2 {
+        let error = job.next_batch(MINUTE).err().unwrap().to_string();
+        assert_eq!(error, "rank 0: sample 7 (made 7): No such file or directory (os error 2)");
+        assert_eq!(job.place(), (0, 1));
+    }
+    source.break_sample(SampleId(7), false);
+    let Ok(Asked::Batch(batch)) = job.next_batch(MINUTE) else { panic!("the sample was mended") };
+    assert_eq!(ids(&batch), [5, 6, 7, 8, 9]);
+    assert!(batch.samples.iter().all(|sample| sample.lease.bytes() == source.content(sample.id)));
+}
+
+#[test]
+fn a_broken_sample_can_be_skipped_and_the_next_one_takes_its_place() {
+    let source = Made::new(20, 3, 0);
+    source.break_sample(SampleId(7), true);
+    source.break_sample(SampleId(8), true);
+    let mut spec = job_spec(&source);
+    (spec.batch_size, spec.shuffle, spec.on_error, spec.epochs) = (20, Shuffle::Sequential, OnError::Skip, 2);
+    spec.config.tiers = vec![tier(TierKind::Memory, source.total())];
+    let job = Job::new(spec).unwrap();
+    for batch in batches(&job) {
+        let expected: Vec<u32> = (0..20).map(|id| if id == 7 || id == 8 { 9 } else { id }).collect();
+        assert_eq!(ids(&batch), expected);
+        assert!(batch.samples.iter().all(|sample| sample.lease.bytes() == source.content(sample.id)));
+    }
+    assert_eq!(job.stats().skipped, 4);
+}
+
+#[test]
+fn a_trainer_that_keeps_everything_gets_everything() {
+    let source = Made::new(50, 5, 0);
+    let mut spec = job_spec(&source);
+    (spec.batch_size, spec.epochs) = (8, 3);
+    spec.config.staging.capacity_bytes = source.largest();
+    let job = Job::new(spec).unwrap();
+    let all: Vec<Batch> = batches(&job).collect();
+    assert_eq!(all.iter().map(|batch| batch.samples.len()).sum::<usize>(), 150);
+    for sample in all.iter().flat_map(|batch| &batch.samples) {
+        assert_eq!(sample.lease.bytes(), source.content(sample.id));
+    }
+    assert!(job.stats().outside > 0);
+}
+
+#[test]
+fn two_jobs_share_threads_and_neither_starves() {
+    let source = Made::new(200, 9, 0);
+    let make = || {
+        let mut spec = job_spec(&source);
+        (spec.batch_size, spec.epochs) = (8, 2);
+        spec.config.tiers = vec![tier(TierKind::Memory, source.total() / 2)];
+        Job::new(spec).unwrap()
+    };
+    let (train, validate) = (make(), make());
+    let (mut one, mut other) = (batches(&train), batches(&validate));
+    let mut samples = [0, 0];
+    for _ in 0..50 {
+        samples[0] += one.next().map_or(0, |batch| batch.samples.len());
+        samples[1] += other.next().map_or(0, |batch| batch.samples.len());
+    }
+    assert_eq!(samples, [400, 400]);
+}
+
+#[test]
+fn a_sample_at_a_time_and_then_the_rest_of_the_batch() {
+    let source = Made::new(10, 1, 0);
+    let mut spec = job_spec(&source);
+    (spec.batch_size, spec.shuffle) = (4, Shuffle::Sequential);
+    let job = Job::new(spec.clone()).unwrap();
+    assert_eq!(next_ids(job.next_sample(MINUTE)), [0]);
+    assert_eq!(next_ids(job.next_sample(MINUTE)), [1]);
+    let saved = job.save();
+    assert_eq!(next_ids(job.next_batch(MINUTE)), [2, 3]);
+    let other = Job::new(spec).unwrap();
+    other.load(&saved).unwrap();
+    assert_eq!(next_ids(other.next_batch(MINUTE)), [2, 3]);
+    assert_eq!(next_ids(other.next_batch(MINUTE)), [4, 5, 6, 7]);
+}
+
+#[test]
+fn seeking_keeps_what_tiers_hold_and_never_goes_back() {
+    let source = Made::equal(40, 1);
+    let mut spec = job_spec(&source);
+    (spec.batch_size, spec.epochs) = (4, 5);
+    spec.config.tiers = vec![tier(TierKind::Memory, source.total())];
+    let job = Job::new(spec).unwrap();
+    batches(&job).take(10).for_each(drop);
+    job.seek(3).unwrap();
+    let rest = delivered(&job, &source);
+    assert_eq!(rest.keys().copied().collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(source.bytes_read(), source.total());
+    assert_eq!(job.seek(1).unwrap_err().to_string(), "epoch 1 is not ahead: the job stands in epoch 5 of 5");
+}
