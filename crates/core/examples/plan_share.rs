@@ -11,7 +11,7 @@ use foresee_core::foresight::{Favourite, Foresight};
 use foresee_core::ids::Rank;
 use foresee_core::model::{Beyond, Contention, Curve, Hosts, Scope, System, Tier};
 use foresee_core::policy::{Assignment, Brief, foresee};
-use foresee_core::stream::{Deal, Layout, LayoutSpec, Orders, Shuffle, Tail};
+use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
 
 const SAMPLES: u32 = 14_197_122;
@@ -61,6 +61,8 @@ fn brief(room: f64) -> Brief {
         hosts: Hosts::new(RANKS, 8),
         assignment: Assignment::Order,
         peers: true,
+        start: Mark::START,
+        held: Arc::new([]),
         catalog,
     }
 }

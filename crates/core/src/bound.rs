@@ -44,11 +44,12 @@ fn used(brief: &Brief, epoch: Epoch) -> Bytes {
     brief.catalog.total().saturating_sub(dropped.sum())
 }
 
-/// The least that one rank reads from the source when nobody serves it, from a mark to the end of the job, with `held`
+/// The least that one rank reads from the source when nobody serves it, from the start to the end of the job, with `held`
 /// bytes of what it uses already in its tiers.
 ///
 /// After a start in the middle of an epoch, what that epoch had left behind is new to the rank in the next one.
-pub fn lone_minimum(brief: &Brief, rank: Rank, from: Mark, held: Bytes) -> Bytes {
+pub fn lone_minimum(brief: &Brief, rank: Rank, held: Bytes) -> Bytes {
+    let from = brief.start;
     let carried = carried_by_one(brief);
     let rest = uses_of(brief, rank, from);
     let whole = |epoch| uses_of(brief, rank, Mark { epoch, step: Step(0) });

@@ -52,6 +52,8 @@ fn brief(samples: u32, ranks: u32, epochs: u32, seed: u64, capacity: u64) -> Bri
         hosts: Hosts::new(ranks, 1),
         assignment: Assignment::Order,
         peers: true,
+        start: Mark::START,
+        held: Arc::new([]),
     }
 }
 

@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
+use foresee_config::Config;
+
 use crate::fork;
 
 /// Something that has work for threads.
@@ -13,8 +15,10 @@ pub(crate) trait Work: Send + Sync {
     fn work(&self, alone: bool) -> bool;
     /// Lower is sooner.
     fn urgency(&self) -> f64;
-    /// So many jobs share the byte budget from now on.
+    /// So many jobs share its byte budget from now on.
     fn share(&self, jobs: usize);
+    /// Which byte budget it lives on: jobs with the same configuration share one.
+    fn budget(&self) -> &Config;
 }
 
 /// The threads.
@@ -30,8 +34,8 @@ pub(crate) struct Pool {
 struct Inner {
     jobs: Vec<(Weak<dyn Work>, u32)>,
     threads: usize,
-    /// Memory in which jobs keep samples.
-    granted_bytes: u64,
+    /// Memory in which jobs keep samples, by budget.
+    grants: Vec<(Config, u64)>,
 }
 
 /// The pool of this process; one that a fork brought along is left alone.
@@ -57,7 +61,7 @@ impl Pool {
     }
 
     fn new(generation: u32) -> Self {
-        let inner = Mutex::new(Inner { jobs: Vec::new(), threads: 0, granted_bytes: 0 });
+        let inner = Mutex::new(Inner { jobs: Vec::new(), threads: 0, grants: Vec::new() });
         let (wake, sleepers, signals) = (Condvar::new(), AtomicUsize::new(0), AtomicU64::new(0));
         Self { inner, wake, sleepers, signals, generation }
     }
@@ -78,10 +82,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Tells all jobs how many they are.
-    fn share_out(&self) {
+    /// Tells all jobs how many share their budget.
+    pub(crate) fn share_out(&self) {
         let jobs: Vec<Arc<dyn Work>> = self.inner().jobs.iter().filter_map(|(job, _)| job.upgrade()).collect();
-        jobs.iter().for_each(|job| job.share(jobs.len()));
+        for job in &jobs {
+            job.share(jobs.iter().filter(|other| other.budget() == job.budget()).count());
+        }
     }
 
     /// Does nothing more for a job.
@@ -95,21 +101,20 @@ impl Pool {
     }
 
     /// Gives memory for keeping samples, as much as is left of `capacity` bytes for all jobs together.
-    pub(crate) fn grant(&self, wanted: u64, capacity: u64) -> u64 {
+    pub(crate) fn grant(&self, budget: &Config, wanted: u64, capacity: u64) -> u64 {
         let mut inner = self.inner();
-        let granted = wanted.min(capacity.saturating_sub(inner.granted_bytes));
-        inner.granted_bytes += granted;
+        let taken: u64 = inner.grants.iter().filter(|grant| grant.0 == *budget).map(|grant| grant.1).sum();
+        let granted = wanted.min(capacity.saturating_sub(taken));
+        inner.grants.push((budget.clone(), granted));
         granted
     }
 
     /// Takes granted memory back.
-    pub(crate) fn take_back(&self, bytes: u64) {
-        self.inner().granted_bytes -= bytes;
-    }
-
-    /// How many jobs there are.
-    pub(crate) fn jobs(&self) -> usize {
-        self.inner().jobs.len()
+    pub(crate) fn take_back(&self, budget: &Config, bytes: u64) {
+        let mut inner = self.inner();
+        if let Some(place) = inner.grants.iter().position(|grant| grant.1 == bytes && grant.0 == *budget) {
+            inner.grants.swap_remove(place);
+        }
     }
 
     /// There may be something to do.

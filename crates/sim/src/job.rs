@@ -7,7 +7,7 @@ use foresee_core::catalog::Catalog;
 use foresee_core::digest::{Digest, Inputs};
 use foresee_core::model::{Beyond, Contention, Curve, CurveError, Hosts, Model, Scope, System, Tier, Trainer};
 use foresee_core::policy::{Assignment, Brief};
-use foresee_core::stream::{Deal, Layout, LayoutSpec, Orders, Shuffle, StreamError, Tail};
+use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, StreamError, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
 
 use crate::scenario::{
@@ -71,7 +71,17 @@ impl Job {
             AssignmentKind::Order => Assignment::Order,
             AssignmentKind::Local => Assignment::Local,
         };
-        let brief = Brief { catalog, orders, layout, system: Arc::new(system), hosts, assignment, peers: true };
+        let brief = Brief {
+            catalog,
+            orders,
+            layout,
+            system: Arc::new(system),
+            hosts,
+            assignment,
+            peers: true,
+            start: Mark::START,
+            held: Arc::new([]),
+        };
         Ok(Self { name: scenario.name.clone(), brief, model })
     }
 

@@ -17,7 +17,7 @@ use self::keeper::Keeper;
 use self::pool::Space;
 use crate::foresight::When;
 use crate::homes::Home;
-use crate::ids::{Epoch, Rank, SampleId, Step, TierId};
+use crate::ids::{Epoch, Rank, SampleId, TierId};
 use crate::model::{Model, Origin};
 use crate::policy::{Brief, Delivery, Keeping, Plan, Routes};
 use crate::stream::{Mark, Stream};
@@ -98,15 +98,6 @@ enum Queued {
     OnDemand(Upcoming),
 }
 
-/// Where a rank stands that does not begin at the beginning, or with empty tiers.
-#[derive(Clone, Copy, Debug)]
-pub struct Standing<'a> {
-    /// The next step.
-    pub start: Mark,
-    /// What its tiers hold.
-    pub held: &'a [(SampleId, TierId)],
-}
-
 /// A copy that had to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
@@ -135,16 +126,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The engine of `rank` under a plan, at the start of the job. The rank's part of the plan is moved in.
+    /// The engine of `rank` under a plan, where the job begins or goes on. The rank's part of the plan is moved in. What
+    /// the tiers hold and the plan has no place for is among the [`Engine::evicted`].
     pub fn new(brief: &Brief, plan: &mut Plan, model: Arc<Model>, rank: Rank) -> Self {
-        let start = Mark { epoch: Epoch(0), step: Step(0) };
-        Self::from_mark(brief, plan, model, rank, Standing { start, held: &[] })
-    }
-
-    /// The engine of `rank` under a plan, somewhere in the job. What the tiers hold and the plan has no place for is
-    /// among the [`Engine::evicted`].
-    pub fn from_mark(brief: &Brief, plan: &mut Plan, model: Arc<Model>, rank: Rank, standing: Standing<'_>) -> Self {
-        let start = standing.start;
+        let start = brief.start;
         let stream = Stream::new(plan.orders.clone(), brief.layout.clone(), rank, start);
         let homes = match &plan.ranks[rank.index()] {
             Keeping::Homes { homes, .. } => Some(Arc::clone(homes)),
@@ -165,20 +150,20 @@ impl Engine {
             in_flight: Vec::new(),
             evicted: Vec::new(),
         };
-        engine.adopt(standing);
+        engine.adopt(brief);
         engine
     }
 
     /// Takes over what tiers hold from before.
-    fn adopt(&mut self, standing: Standing<'_>) {
-        let Standing { start, held } = standing;
-        for &(sample, tier) in held {
+    fn adopt(&mut self, brief: &Brief) {
+        let Mark { epoch, step } = brief.start;
+        for &(sample, tier) in brief.held.iter() {
             let mut space = Space {
                 catalog: self.ahead.catalog(),
                 model: &self.model,
                 holdings: &mut self.holdings,
                 evicted: &mut self.evicted,
-                now: When { epoch: start.epoch, step: start.step },
+                now: When { epoch, step },
             };
             if !self.keeper.adopt(sample, tier, &mut space) {
                 self.evicted.push(Evicted { sample, tier, shared: false });

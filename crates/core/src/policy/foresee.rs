@@ -16,9 +16,9 @@ use super::placement::{Room, dealt_by, most_used_first};
 use super::{Assignment, Brief, Delivery, Keeping, Plan, Policy, Routes, Unsupported};
 use crate::foresight::{By, Favourite, Foresight};
 use crate::homes::{Home, Homes};
-use crate::ids::{Rank, SampleId, TierId};
+use crate::ids::{Epoch, Position, Rank, SampleId, TierId};
 use crate::model::{System, Tier};
-use crate::stream::Orders;
+use crate::stream::{Mark, Orders};
 use crate::units::Bytes;
 
 pub(super) struct Foresee;
@@ -33,8 +33,10 @@ impl Policy for Foresee {
         if !brief.peers && brief.hosts.ranks() > 1 {
             return lone(brief, &foresight);
         }
+        if brief.hosts.ranks() == 1 {
+            return Ok(sole(brief, &foresight));
+        }
         let favourites = match brief.assignment {
-            _ if brief.hosts.ranks() == 1 => vec![Favourite { rank: Rank(0), uses: 1 }; brief.catalog.len() as usize],
             Assignment::Order => foresight.favourites(0..brief.catalog.len()),
             Assignment::Local => first_users(brief, &foresight),
         };
@@ -55,6 +57,30 @@ fn lone(brief: &Brief, foresight: &Foresight) -> Result<Plan, Unsupported> {
     brief.refuse_local()?;
     let homes = Arc::new(Homes::none(brief.catalog.len()));
     Ok(with_homes(brief, brief.orders.clone(), &homes, &Room::new(brief, None), foresight))
+}
+
+/// One rank uses all samples equally often. What it holds stays, then comes what it uses first: whatever is read before
+/// the end of the first epoch, which may have begun in its middle, is carried on as far as there is room.
+fn sole(brief: &Brief, foresight: &Foresight) -> Plan {
+    let mut cover = Cover::new(brief);
+    for &(sample, tier) in brief.held.iter() {
+        cover.stay(sample, Home { rank: Rank(0), tier });
+    }
+    let Mark { epoch, step } = brief.start;
+    let rest = epoch.0..brief.orders.epochs().min(epoch.0.saturating_add(2));
+    let mut from = u64::from(step.0) * u64::from(brief.layout.global_batch());
+    for epoch in rest.map(Epoch) {
+        let order = brief.orders.epoch(epoch);
+        for position in (from..order.len()).map(Position) {
+            let sample = order.sample(position);
+            if cover.homes.get(sample).is_none() {
+                cover.place(sample, Rank(0));
+            }
+        }
+        from = 0;
+    }
+    cover.close_gaps(&vec![Favourite { rank: Rank(0), uses: 1 }; brief.catalog.len() as usize]);
+    with_homes(brief, brief.orders.clone(), &Arc::new(cover.homes), &cover.room, foresight)
 }
 
 fn with_homes(brief: &Brief, orders: Orders, homes: &Arc<Homes>, room: &Room, foresight: &Foresight) -> Plan {
@@ -117,6 +143,13 @@ impl<'a> Cover<'a> {
         let worth_afar = (0..tiers).map(|tier| is_worth_afar(&brief.system, tier)).collect();
         let homes = Homes::none(brief.catalog.len());
         Self { brief, homes, room, roomiest, worth_afar, hopeless: Bytes(u64::MAX) }
+    }
+
+    /// Leaves a sample where it is, if it has room there.
+    fn stay(&mut self, sample: SampleId, home: Home) {
+        if self.homes.get(sample).is_none() && self.room.take(home.rank, home.tier, self.brief.catalog.size(sample)) {
+            self.homes.set(sample, Some(home));
+        }
     }
 
     /// Finds a home for a sample: on its favourite rank, else, before a slow tier there, in a fast one elsewhere.

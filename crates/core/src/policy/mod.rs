@@ -21,9 +21,9 @@ use std::sync::Arc;
 use crate::catalog::Catalog;
 use crate::foresight::Foresight;
 use crate::homes::Homes;
-use crate::ids::SampleId;
+use crate::ids::{SampleId, TierId};
 use crate::model::{Hosts, Origin, System};
-use crate::stream::{Layout, Orders};
+use crate::stream::{Layout, Mark, Orders};
 use crate::tally::Count;
 use crate::tier_map::TierMap;
 use crate::units::Bytes;
@@ -45,6 +45,10 @@ pub struct Brief {
     pub assignment: Assignment,
     /// Whether ranks can serve each other. Ranks that cannot plan for themselves alone.
     pub peers: bool,
+    /// Where the job begins, or goes on.
+    pub start: Mark,
+    /// What the tiers of a rank without peers hold from before.
+    pub held: Arc<[(SampleId, TierId)]>,
 }
 
 /// Who trains on which sample of a global batch.

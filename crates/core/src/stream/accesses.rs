@@ -16,6 +16,11 @@ pub struct Mark {
     pub step: Step,
 }
 
+impl Mark {
+    /// The beginning of a job.
+    pub const START: Self = Self { epoch: Epoch(0), step: Step(0) };
+}
+
 /// One use of a sample by a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {

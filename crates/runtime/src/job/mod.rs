@@ -86,7 +86,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if self.granted_bytes > 0 {
-            self.pool.take_back(self.granted_bytes);
+            self.pool.take_back(&self.spec.config, self.granted_bytes);
         }
     }
 }
@@ -177,7 +177,7 @@ impl Job {
         let layout = spec.layout(orders.len())?;
         spec.policy()?;
         spec.check()?;
-        let mark = Mark { epoch: Epoch(0), step: Step(0) };
+        let mark = Mark::START;
         Ok(Self::at(Arc::new(spec), orders, Consumer::new(layout, mark, 0)))
     }
 
@@ -438,7 +438,7 @@ impl Job {
     pub fn recording(&self) -> Option<(Vec<Entry>, Desk)> {
         let shared = self.lock_running().clone()?;
         let entries = shared.state().desk.record()?.to_vec();
-        let consumer = Consumer::new(self.consumer().layout.clone(), Mark { epoch: Epoch(0), step: Step(0) }, 0);
+        let consumer = Consumer::new(self.consumer().layout.clone(), Mark::START, 0);
         let desk = self.desk(&consumer, &shared.stores, &[]).ok()?;
         Some((entries, desk))
     }

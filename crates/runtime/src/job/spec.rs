@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use foresee_config::{Config, Threads, TierKind};
 use foresee_core::catalog::Catalog;
-use foresee_core::ids::Rank;
+use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::model::{Beyond, Contention, Curve, Hosts, Model, Scope, System, Tier, Trainer};
 use foresee_core::policy::{Assignment, Brief, Policy, by_name};
-use foresee_core::stream::{Deal, Layout, LayoutSpec, Orders, Shuffle, Tail};
+use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
 
 use super::error::JobError;
@@ -128,12 +128,18 @@ impl JobSpec {
         }
     }
 
-    /// What the policy is told. `kept` is what each tier can hold.
-    pub(super) fn brief(&self, orders: Orders, layout: Layout, kept: &[u64]) -> Result<Brief, JobError> {
+    /// What the policy is told. `kept` is what each tier can hold, `held` what they hold already.
+    pub(super) fn brief(
+        &self,
+        orders: Orders,
+        (layout, start): (Layout, Mark),
+        kept: &[u64],
+        held: &[(SampleId, TierId)],
+    ) -> Result<Brief, JobError> {
         let system = Arc::new(self.system(kept)?);
         let hosts = Hosts::new(layout.world(), 1);
         let (catalog, assignment) = (Arc::clone(&self.catalog), self.assignment);
-        Ok(Brief { catalog, orders, layout, system, hosts, assignment, peers: false })
+        Ok(Brief { catalog, orders, layout, system, hosts, assignment, peers: false, start, held: held.into() })
     }
 
     /// What reads cost, as far as it is known.

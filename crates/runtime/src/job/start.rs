@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex};
 
 use foresee_config::TierKind;
-use foresee_core::engine::{Engine, Standing};
+use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
 use foresee_core::units::Bytes;
 
@@ -46,7 +46,7 @@ impl Job {
         state.restart(desk);
         state.evict(&shared.stores);
         drop(state);
-        shared.limit_staging(shared.pool.jobs());
+        shared.pool.share_out();
         shared.pool.signal();
         Ok(())
     }
@@ -94,13 +94,13 @@ impl Job {
     ) -> Result<Desk, JobError> {
         let spec = &self.spec;
         let kept: Vec<u64> = stores.tiers.iter().map(Store::capacity).collect();
-        let brief = spec.brief(self.orders.clone(), consumer.layout.clone(), &kept)?;
+        let course = (consumer.layout.clone(), consumer.mark);
+        let brief = spec.brief(self.orders.clone(), course, &kept, held)?;
         let policy = spec.policy()?;
         let unsupported = |cause| JobError::Unsupported { policy: spec.policy.clone(), cause };
         let mut plan = policy.plan(&brief).map_err(unsupported)?;
         let model = spec.model(&brief);
-        let standing = Standing { start: consumer.mark, held };
-        let engine = Engine::from_mark(&brief, &mut plan, Arc::clone(&model), spec.rank(), standing);
+        let engine = Engine::new(&brief, &mut plan, Arc::clone(&model), spec.rank());
         Ok(Desk::new(engine, model, kept.len() + 1, spec.catalog.len(), held, spec.record))
     }
 
@@ -109,10 +109,11 @@ impl Job {
         let total = spec.catalog.total().0;
         let memory = spec.config.tiers.iter().find(|tier| tier.kind == TierKind::Memory);
         let keeps = matches!(spec.policy.as_str(), "foresee" | "nopfs" | "lobster" | "monarch");
-        let granted =
-            memory.filter(|_| keeps).map_or(0, |tier| pool.grant(tier.capacity_bytes.min(total), tier.capacity_bytes));
+        let granted = memory
+            .filter(|_| keeps)
+            .map_or(0, |tier| pool.grant(&spec.config, tier.capacity_bytes.min(total), tier.capacity_bytes));
         let arena = Arena::new(spec.config.staging.capacity_bytes, granted, u64::from(spec.catalog.len()))
-            .inspect_err(|_| pool.take_back(granted))
+            .inspect_err(|_| pool.take_back(&spec.config, granted))
             .map_err(system("cannot get memory for the staging buffer and the memory tier"))?;
         let mut tiers = Vec::new();
         for tier in &spec.config.tiers {
@@ -121,7 +122,7 @@ impl Job {
                 TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena)), granted),
                 TierKind::Disk { path, free_space_floor_bytes } => {
                     let opened = open_disk(&self.spec, path, tier.capacity_bytes, *free_space_floor_bytes);
-                    let disk = opened.inspect_err(|_| pool.take_back(granted))?;
+                    let disk = opened.inspect_err(|_| pool.take_back(&spec.config, granted))?;
                     Store::Disk(Box::new(disk), tier.capacity_bytes)
                 }
             };

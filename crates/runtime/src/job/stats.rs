@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use foresee_core::bound::lone_minimum;
-use foresee_core::ids::{Epoch, Step};
 use foresee_core::stream::Mark;
 use foresee_core::tally::{Count, Tally};
 use foresee_core::units::Bytes;
@@ -145,15 +144,15 @@ impl Stats {
 impl Job {
     /// The fewest bytes that this job can read from the source, from where this run began.
     fn source_minimum(&self, shared: Option<&Shared>) -> u64 {
-        let began = self.began.lock().map_or(Mark { epoch: Epoch(0), step: Step(0) }, |began| began.mark);
+        let began = self.began.lock().map_or(Mark::START, |began| began.mark);
         let held = self.began.lock().map_or(0, |began| began.held_bytes);
         let kept: Vec<u64> = match shared {
             Some(shared) => shared.stores.tiers.iter().map(super::stores::Store::capacity).collect(),
             None => self.spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect(),
         };
         let Ok(layout) = self.spec.layout(self.orders.len()) else { return 0 };
-        let brief = self.spec.brief(self.orders.clone(), layout, &kept);
-        brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), began, Bytes(held)).0)
+        let brief = self.spec.brief(self.orders.clone(), (layout, began), &kept, &[]);
+        brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), Bytes(held)).0)
     }
 }
 

@@ -66,6 +66,10 @@ impl Work for Shared {
     fn share(&self, jobs: usize) {
         self.limit_staging(jobs);
     }
+
+    fn budget(&self) -> &foresee_config::Config {
+        &self.spec.config
+    }
 }
 
 /// A read that was done.

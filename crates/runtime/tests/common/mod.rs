@@ -22,7 +22,7 @@ struct Inner {
     content: Vec<Vec<u8>>,
     errors_percent: u32,
     broken: Mutex<BTreeSet<SampleId>>,
-    calls: AtomicU64,
+    tries: Vec<AtomicU64>,
     bytes: AtomicU64,
 }
 
@@ -48,8 +48,9 @@ impl Made {
             let key = mixed(seed ^ sample << 32);
             (0..len(key)).map(|byte| mixed(key ^ byte) as u8).collect()
         });
-        let (broken, calls, bytes) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
-        Self(Arc::new(Inner { content: content.collect(), errors_percent, broken, calls, bytes }))
+        let (broken, bytes) = (Mutex::default(), AtomicU64::new(0));
+        let tries = (0..samples).map(|_| AtomicU64::new(0)).collect();
+        Self(Arc::new(Inner { content: content.collect(), errors_percent, broken, tries, bytes }))
     }
 
     pub(crate) fn content(&self, sample: SampleId) -> &[u8] {
@@ -80,11 +81,13 @@ impl Made {
 
 impl Source for Made {
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError> {
-        let call = self.0.calls.fetch_add(1, Ordering::Relaxed);
+        let tries = self.0.tries[sample.index()].fetch_add(1, Ordering::Relaxed);
         if self.0.broken.lock().unwrap().contains(&sample) {
             return Err(io::Error::from_raw_os_error(2).into());
         }
-        if mixed(call) % 100 < u64::from(self.0.errors_percent) {
+        // At most twice in a row.
+        let unlucky = mixed(tries << 32 | u64::from(sample.0)) % 100 < u64::from(self.0.errors_percent);
+        if unlucky && tries % 3 < 2 {
             return Err(io::Error::from_raw_os_error(5).into());
         }
         into.copy_from_slice(self.content(sample));
