@@ -4,6 +4,8 @@
 pub mod conformance;
 mod faulty;
 mod local;
+mod throttle;
+mod throttled;
 
 use std::io;
 
@@ -13,6 +15,8 @@ use foresee_core::units::{Bytes, Seconds};
 
 pub use self::faulty::{Faults, Faulty};
 pub use self::local::LocalFiles;
+pub use self::throttle::{Throttle, ThrottleError};
+pub use self::throttled::Throttled;
 
 /// Something that holds all samples of a dataset.
 pub trait Source: Send + Sync {
