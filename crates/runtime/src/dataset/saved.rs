@@ -227,3 +227,51 @@ impl<'a> Reader<'a> {
         Names::from_parts(bytes, self.numbers(u64::from_le_bytes)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> (Dataset, Stamps) {
+        let files = Files::from_paths(&["/a/1", "/b/2", "/a/3"].map(PathBuf::from), Some(vec![1, -2, 3]));
+        let catalog = Arc::new(Catalog::new(vec![10, 0, u64::MAX / 2]));
+        let classes = vec!["one".to_owned(), String::new()];
+        let stamps = Stamps { paths: files.folders.clone(), mtimes_ns: vec![-1, 5], taken_ns: 7 };
+        (Dataset { described: "three".to_owned(), files, catalog, classes, digest: [3; 16] }, stamps)
+    }
+
+    #[test]
+    fn gives_back_what_was_saved() {
+        let (dataset, stamps) = small();
+        assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), Some((dataset, stamps)));
+    }
+
+    #[test]
+    fn refuses_every_changed_bit_every_missing_end_and_every_other_key() {
+        let (dataset, stamps) = small();
+        let good = encode(&dataset, &stamps, 4);
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                assert_eq!(decode(&bad, 4), None, "byte {at}");
+            }
+            assert_eq!(decode(&good[..at], 4), None, "{at} bytes");
+        }
+        assert_eq!(decode(&[good.as_slice(), b"x"].concat(), 4), None);
+        assert_eq!(decode(&good, 5), None);
+    }
+
+    #[test]
+    fn refuses_parts_that_do_not_fit_together_whatever_the_checksum_says() {
+        let (mut dataset, stamps) = small();
+        dataset.files.folder_of[1] = 2;
+        assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
+        let (mut dataset, stamps) = small();
+        dataset.files.labels = Some(vec![1]);
+        assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
+        let (mut dataset, stamps) = small();
+        dataset.catalog = Arc::new(Catalog::new(vec![1]));
+        assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
+    }
+}

@@ -427,7 +427,8 @@ fn a_damaged_saved_catalog_is_made_anew() {
     let first = open();
     let saved = saved_file(cache.path()).unwrap();
     let good = fs::read(&saved).unwrap();
-    for at in 0..good.len() {
+    // Of these the decoder's own test tries all.
+    for at in (0..good.len()).step_by(61) {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
         fs::write(&saved, bad).unwrap();
