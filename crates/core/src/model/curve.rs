@@ -54,6 +54,16 @@ impl Curve {
         Ok(Self { points, beyond, slope, intercept, floor })
     }
 
+    /// The points it goes through (readers, MB/s).
+    pub fn points(&self) -> &[(u32, f64)] {
+        &self.points
+    }
+
+    /// What holds outside the points.
+    pub fn beyond(&self) -> Beyond {
+        self.beyond
+    }
+
     /// The aggregate throughput of `readers` readers.
     pub fn at(&self, readers: u32) -> Rate {
         let (first, last) = (self.points[0], self.points[self.points.len() - 1]);

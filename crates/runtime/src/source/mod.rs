@@ -1,11 +1,22 @@
 //! Where the dataset lives: read-only, shared by all ranks, and slow. A source hands out whole samples; it knows nothing
 //! of streams, tiers or threads.
 
+pub mod conformance;
+mod faulty;
+mod local;
+mod throttle;
+mod throttled;
+
 use std::io;
 
 use foresee_core::ids::SampleId;
 use foresee_core::model::Curve;
 use foresee_core::units::{Bytes, Seconds};
+
+pub use self::faulty::{Faults, Faulty};
+pub use self::local::LocalFiles;
+pub use self::throttle::{Throttle, ThrottleError};
+pub use self::throttled::Throttled;
 
 /// Something that holds all samples of a dataset.
 pub trait Source: Send + Sync {

@@ -1,0 +1,144 @@
+//! What can be wrong with a dataset when it is listed: one line each, that names what, where and the remedy.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::EXTENSIONS;
+
+/// Why there is no dataset.
+#[derive(Debug, thiserror::Error)]
+pub enum DatasetError {
+    /// The folder is not there.
+    #[error("dataset {}: no such folder; check the path", .0.display())]
+    Missing(PathBuf),
+    /// It is something else than a folder.
+    #[error("dataset {}: not a folder; give the folder that holds the class folders", .0.display())]
+    NotAFolder(PathBuf),
+    /// The folder holds nothing.
+    #[error("dataset {}: the folder is empty; check the path, and that its storage is mounted", .0.display())]
+    Empty(PathBuf),
+    /// The folder holds files but no folders.
+    #[error("dataset {}: no class folders in it; put the files of each class in a folder, or give a list of files",
+            .0.display())]
+    NoClasses(PathBuf),
+    /// Class folders without a sample.
+    #[error("dataset {}: class {}: no file that ends in {}; add some or remove the folder",
+            .root.display(), listed(.classes), EXTENSIONS.join(" "))]
+    EmptyClass {
+        /// The dataset's folder.
+        root: PathBuf,
+        /// All classes without a sample.
+        classes: Vec<String>,
+    },
+    /// A folder cannot be read.
+    #[error("folder {}: {cause}; make it readable, or remove it", .path.display())]
+    Unreadable {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A link to a folder that it is in, or to itself.
+    #[error("link {}: leads back to itself; remove it", .0.display())]
+    Loop(PathBuf),
+    /// An empty list of files.
+    #[error("files: the list is empty; give at least one path")]
+    NoFiles,
+    /// Not as many labels as files.
+    #[error("files: {labels} labels for {paths} paths; give one label for each path, or none at all")]
+    Labels {
+        /// How many paths there are.
+        paths: usize,
+        /// How many labels.
+        labels: usize,
+    },
+    /// A file that is no sample.
+    #[error("file {}: {problem}; {}", .path.display(), .problem.remedy())]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: FileProblem,
+    },
+    /// The manifest cannot be read.
+    #[error("manifest {}: {cause}; check the path", .path.display())]
+    Manifest {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A manifest that names no file.
+    #[error("manifest {}: names no file; write one path a line", .0.display())]
+    EmptyManifest(PathBuf),
+    /// A line of a manifest.
+    #[error("manifest {}: line {line}: {problem}", .path.display())]
+    Line {
+        /// The manifest.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong with it, and the remedy.
+        problem: String,
+    },
+    /// More samples than can be numbered.
+    #[error("dataset {name}: {samples} samples are too many; split it into parts of less than {max}", max = u32::MAX)]
+    TooMany {
+        /// Which one.
+        name: String,
+        /// How many there are.
+        samples: usize,
+    },
+}
+
+/// What is wrong with a file.
+#[derive(Debug)]
+pub enum FileProblem {
+    /// It is not there.
+    Missing,
+    /// It is a folder.
+    Folder,
+    /// It is a pipe, a socket or a device.
+    Special,
+    /// The storage says no.
+    Io(io::Error),
+}
+
+impl FileProblem {
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Missing => "restore it, or take it (or the link to it) away",
+            Self::Folder => "give the files in it",
+            Self::Special => "take it away",
+            Self::Io(_) => "make it readable, or take it away",
+        }
+    }
+}
+
+impl From<io::Error> for FileProblem {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::NotFound { Self::Missing } else { Self::Io(error) }
+    }
+}
+
+impl fmt::Display for FileProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("no such file"),
+            Self::Folder => f.write_str("a folder, not a file"),
+            Self::Special => f.write_str("not a regular file"),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Up to three of them, and how many more.
+fn listed(classes: &[String]) -> String {
+    let shown = classes.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    match classes.len().saturating_sub(3) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

@@ -1,0 +1,107 @@
+//! Reads a manifest: a text file with one sample a line, `path<TAB>label`, `path,label` (split at the last comma) or
+//! just `path`. Blank lines and lines that begin with `#` are skipped. Paths are relative to the manifest's folder.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What a manifest lists.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) paths: Vec<PathBuf>,
+    /// All samples have one, or none has.
+    pub(super) labels: Option<Vec<i64>>,
+    /// The line of each sample, from 1.
+    pub(super) lines: Vec<usize>,
+}
+
+/// A line that is no sample.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadLine {
+    /// From 1.
+    pub(super) line: usize,
+    pub(super) problem: String,
+}
+
+/// Reads all lines of `text`.
+pub(super) fn parse(text: &[u8], folder: &Path) -> Result<Listed, BadLine> {
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
+    let (mut paths, mut labels, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.trim_ascii().is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        let bad = |problem| BadLine { line: index + 1, problem };
+        let (path, label) = split(line).map_err(bad)?;
+        if !paths.is_empty() && label.is_none() != labels.is_empty() {
+            return Err(bad(mixed(label, lines[0])));
+        }
+        paths.push(folder.join(OsStr::from_bytes(path)));
+        labels.extend(label);
+        lines.push(index + 1);
+    }
+    Ok(Listed { paths, labels: (!labels.is_empty()).then_some(labels), lines })
+}
+
+fn mixed(label: Option<i64>, first_line: usize) -> String {
+    let (here, there) = if label.is_some() { ("a label", "has none") } else { ("no label", "has one") };
+    format!("{here}, but line {first_line} {there}; give all lines one, or none")
+}
+
+/// A path and its label, where there is one.
+fn split(line: &[u8]) -> Result<(&[u8], Option<i64>), String> {
+    let last = |wanted: u8| line.iter().rposition(|&byte| byte == wanted);
+    let Some(at) = last(b'\t').or_else(|| last(b',')) else { return Ok((line, None)) };
+    let (path, label) = (&line[..at], line[at + 1..].trim_ascii());
+    if path.is_empty() {
+        return Err("no path before the label; write path<TAB>label".to_owned());
+    }
+    let number = str::from_utf8(label).ok().and_then(|label| label.parse().ok());
+    let wrong = || {
+        let label = String::from_utf8_lossy(label);
+        format!("the label `{label}` is no whole number; write path<TAB>label or path,label")
+    };
+    number.map(|number| (path, Some(number))).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Listed {
+        parse(text.as_bytes(), Path::new("/m")).unwrap()
+    }
+
+    fn refused(text: &str) -> (usize, String) {
+        let BadLine { line, problem } = parse(text.as_bytes(), Path::new("/m")).unwrap_err();
+        (line, problem)
+    }
+
+    #[test]
+    fn reads_tabs_commas_and_plain_paths() {
+        let tabs = parsed("a.jpg\t1\n/b,c.jpg\t-2\n");
+        assert_eq!(tabs.paths, ["/m/a.jpg", "/b,c.jpg"].map(PathBuf::from));
+        assert_eq!(tabs.labels, Some(vec![1, -2]));
+        let commas = parsed("a,b.jpg,3\r\nc d.jpg, 4");
+        assert_eq!(commas.paths, ["/m/a,b.jpg", "/m/c d.jpg"].map(PathBuf::from));
+        assert_eq!(commas.labels, Some(vec![3, 4]));
+        assert_eq!(parsed("a.jpg\nb.jpg").labels, None);
+    }
+
+    #[test]
+    fn skips_blank_lines_and_comments_but_counts_them() {
+        let listed = parsed("\u{feff}# all\n\na.jpg\n  \nb.jpg\n\n");
+        assert_eq!(listed.lines, [3, 5]);
+    }
+
+    #[test]
+    fn says_which_line_is_wrong() {
+        let (line, problem) = refused("a,1\n\nb,cat\n");
+        assert_eq!(line, 3);
+        assert!(problem.contains("`cat` is no whole number"), "{problem}");
+        assert_eq!(refused("a,1\n,2").0, 2);
+        assert!(refused("a,1\nb").1.starts_with("no label, but line 1 has one"));
+        assert!(refused("a\nb,1").1.starts_with("a label, but line 1 has none"));
+    }
+}

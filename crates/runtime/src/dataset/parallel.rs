@@ -1,0 +1,63 @@
+//! A list worked on by several threads, in chunks that are taken from front to back.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// Items that a thread takes at a time: enough to hide the lock, few enough that a thousand folders use all threads.
+const CHUNK: usize = 64;
+
+/// Whether to go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Go,
+    Stop,
+}
+
+/// Gives every chunk, with the index of its first item, to `work`. Once `work` says stop no further chunk is begun, but
+/// all chunks before that one have been.
+pub(super) fn in_chunks<T: Send>(items: &mut [T], threads: usize, work: impl Fn(usize, &mut [T]) -> Next + Sync) {
+    let threads = threads.min(items.len().div_ceil(CHUNK)).max(1);
+    let chunks = Mutex::new(items.chunks_mut(CHUNK).enumerate());
+    let stopped = AtomicBool::new(false);
+    let take = || chunks.lock().expect("taking a chunk does not panic").next();
+    let run = || {
+        while !stopped.load(Ordering::Relaxed) {
+            let Some((chunk, items)) = take() else { return };
+            if work(chunk * CHUNK, items) == Next::Stop {
+                stopped.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(run);
+        }
+        run();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visits_every_item_once_with_its_index() {
+        let mut items = vec![0; 1000];
+        in_chunks(&mut items, 4, |first, chunk| {
+            chunk.iter_mut().enumerate().for_each(|(offset, item)| *item += first + offset);
+            Next::Go
+        });
+        assert_eq!(items, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn finishes_what_comes_before_the_chunk_that_stopped() {
+        let mut items = vec![0; 1000];
+        in_chunks(&mut items, 4, |first, chunk| {
+            chunk.fill(1);
+            if first >= 512 { Next::Stop } else { Next::Go }
+        });
+        assert!(items[..512].iter().all(|&item| item == 1));
+    }
+}

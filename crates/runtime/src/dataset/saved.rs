@@ -1,0 +1,277 @@
+//! A listed dataset in one file, so that it need not be listed again. The file is named by what was listed, and valid
+//! while the folders' times in it are the present ones. Whatever is wrong with it costs a listing, never the job.
+//!
+//! Magic, version, checksum and key, then numbers in little endian and blocks behind their length. It is written beside
+//! its place and renamed, so that readers see all of it or nothing.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foresee_core::catalog::Catalog;
+use tracing::{debug, warn};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::Dataset;
+use super::files::Files;
+use super::names::Names;
+use super::stamps::Stamps;
+
+const MAGIC: &[u8; 8] = b"foreseeC";
+
+/// Changes with the format, and with what a listing finds.
+const VERSION: u64 = 1;
+
+/// Magic, version, checksum.
+const HEADER_BYTES: usize = 24;
+
+/// Tells what was listed from all else that can be.
+pub(super) struct Key(Xxh3);
+
+impl Key {
+    /// Something of this kind.
+    pub(super) fn new(kind: &str) -> Self {
+        Self(Xxh3::new()).with(kind.as_bytes())
+    }
+
+    /// With this about it.
+    pub(super) fn with(mut self, part: &[u8]) -> Self {
+        self.0.update(&(part.len() as u64).to_le_bytes());
+        self.0.update(part);
+        self
+    }
+
+    fn value(&self) -> u128 {
+        self.0.digest128()
+    }
+}
+
+/// Where a listed dataset is saved.
+pub(super) struct Saved {
+    path: PathBuf,
+    key: u128,
+}
+
+impl Saved {
+    /// The place in `folder` of what has this key.
+    pub(super) fn new(folder: &Path, key: &Key) -> Self {
+        let key = key.value();
+        Self { path: folder.join(format!("{key:032x}.catalog")), key }
+    }
+
+    /// What is saved, if it is whole and still valid.
+    pub(super) fn load(&self, threads: usize) -> Option<Dataset> {
+        let bytes = match fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                warn!(path = %self.path.display(), %error, "saved catalog cannot be read; listing again");
+                return None;
+            }
+        };
+        let Some((dataset, stamps)) = decode(&bytes, self.key) else {
+            warn!(path = %self.path.display(), "saved catalog is damaged or of another version; listing again");
+            return None;
+        };
+        if !stamps.are_current(threads) {
+            debug!(path = %self.path.display(), "folders changed since the catalog was saved; listing again");
+            return None;
+        }
+        Some(dataset)
+    }
+
+    /// Saves a dataset; a folder that cannot be written to is logged.
+    pub(super) fn store(&self, dataset: &Dataset, stamps: &Stamps) {
+        if let Err(error) = self.write(&encode(dataset, stamps, self.key)) {
+            warn!(path = %self.path.display(), %error, "catalog cannot be saved; it will be listed again");
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        static WRITES: AtomicU64 = AtomicU64::new(0);
+        if let Some(folder) = self.path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        let unique = format!("{}.{}.tmp", std::process::id(), WRITES.fetch_add(1, Ordering::Relaxed));
+        let beside = self.path.with_extension(unique);
+        let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, &self.path));
+        if written.is_err() {
+            // Nothing more can be done about it.
+            let _ = fs::remove_file(&beside);
+        }
+        written
+    }
+}
+
+fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
+    let Dataset { described, files, catalog, classes, digest } = dataset;
+    let mut out = Writer(vec![0; HEADER_BYTES]);
+    out.0.extend(key.to_le_bytes());
+    out.0.extend(digest);
+    out.block(described.as_bytes());
+    out.names(&classes.iter().map(String::as_bytes).collect());
+    out.names(&stamps.paths);
+    out.numbers(stamps.mtimes_ns.iter().map(|mtime| mtime.to_le_bytes()));
+    out.0.extend(stamps.taken_ns.to_le_bytes());
+    out.names(&files.folders);
+    out.numbers(files.folder_of.iter().map(|folder| folder.to_le_bytes()));
+    out.names(&files.names);
+    out.numbers(files.labels.iter().flatten().map(|label| label.to_le_bytes()));
+    out.numbers(catalog.samples().map(|sample| catalog.size(sample).0.to_le_bytes()));
+    let Writer(mut bytes) = out;
+    let checksum = xxh3_64(&bytes[HEADER_BYTES..]);
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..16].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
+    let mut input = Reader(bytes);
+    if input.array::<8>()? != *MAGIC || input.number()? != VERSION || input.number()? != xxh3_64(input.0) {
+        return None;
+    }
+    if u128::from_le_bytes(input.array()?) != key {
+        return None;
+    }
+    let digest = input.array()?;
+    let described = input.text()?;
+    let classes =
+        input.names()?.iter().map(|class| str::from_utf8(class).ok().map(str::to_owned)).collect::<Option<_>>()?;
+    let paths = input.names()?;
+    let stamps =
+        Stamps { paths, mtimes_ns: input.numbers(i64::from_le_bytes)?, taken_ns: i64::from_le_bytes(input.array()?) };
+    let (folders, folder_of, names) = (input.names()?, input.numbers(u32::from_le_bytes)?, input.names()?);
+    let labels = input.numbers(i64::from_le_bytes)?;
+    let sizes = input.numbers(u64::from_le_bytes)?;
+    let files = Files { folders, folder_of, names, labels: (!labels.is_empty()).then_some(labels) };
+    let dataset = Dataset { described, files, catalog: Arc::new(Catalog::new(sizes)), classes, digest };
+    (input.0.is_empty() && is_sound(&dataset)).then_some((dataset, stamps))
+}
+
+/// Whether all parts have the same number of samples, and every folder that is referred to is there.
+fn is_sound(dataset: &Dataset) -> bool {
+    let files = &dataset.files;
+    let samples = files.names.len();
+    samples > 0
+        && samples < u32::MAX as usize
+        && files.folder_of.len() == samples
+        && dataset.catalog.len() as usize == samples
+        && files.labels.as_ref().is_none_or(|labels| labels.len() == samples)
+        && files.folder_of.iter().all(|&folder| (folder as usize) < files.folders.len())
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn block(&mut self, block: &[u8]) {
+        self.0.extend((block.len() as u64).to_le_bytes());
+        self.0.extend(block);
+    }
+
+    fn numbers<const N: usize>(&mut self, numbers: impl Iterator<Item = [u8; N]>) {
+        let at = self.0.len();
+        self.0.extend([0; 8]);
+        self.0.extend(numbers.flatten());
+        let length = (self.0.len() - at - 8) as u64;
+        self.0[at..at + 8].copy_from_slice(&length.to_le_bytes());
+    }
+
+    fn names(&mut self, names: &Names) {
+        let (bytes, ends) = names.parts();
+        self.block(bytes);
+        self.numbers(ends.iter().map(|end| end.to_le_bytes()));
+    }
+}
+
+/// The rest of the bytes; nothing wherever they end too soon.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn block(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (block, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(block)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        Some(str::from_utf8(self.block()?).ok()?.to_owned())
+    }
+
+    fn numbers<T, const N: usize>(&mut self, from: impl Fn([u8; N]) -> T) -> Option<Vec<T>> {
+        let mut block = self.block()?;
+        let mut numbers = Vec::with_capacity(block.len() / N);
+        while let Some((number, rest)) = block.split_first_chunk::<N>() {
+            numbers.push(from(*number));
+            block = rest;
+        }
+        block.is_empty().then_some(numbers)
+    }
+
+    fn names(&mut self) -> Option<Names> {
+        let bytes = self.block()?.to_vec();
+        Names::from_parts(bytes, self.numbers(u64::from_le_bytes)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> (Dataset, Stamps) {
+        let files = Files::from_paths(&["/a/1", "/b/2", "/a/3"].map(PathBuf::from), Some(vec![1, -2, 3]));
+        let catalog = Arc::new(Catalog::new(vec![10, 0, u64::MAX / 2]));
+        let classes = vec!["one".to_owned(), String::new()];
+        let stamps = Stamps { paths: files.folders.clone(), mtimes_ns: vec![-1, 5], taken_ns: 7 };
+        (Dataset { described: "three".to_owned(), files, catalog, classes, digest: [3; 16] }, stamps)
+    }
+
+    #[test]
+    fn gives_back_what_was_saved() {
+        let (dataset, stamps) = small();
+        assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), Some((dataset, stamps)));
+    }
+
+    #[test]
+    fn refuses_every_changed_bit_every_missing_end_and_every_other_key() {
+        let (dataset, stamps) = small();
+        let good = encode(&dataset, &stamps, 4);
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                assert_eq!(decode(&bad, 4), None, "byte {at}");
+            }
+            assert_eq!(decode(&good[..at], 4), None, "{at} bytes");
+        }
+        assert_eq!(decode(&[good.as_slice(), b"x"].concat(), 4), None);
+        assert_eq!(decode(&good, 5), None);
+    }
+
+    #[test]
+    fn refuses_parts_that_do_not_fit_together_whatever_the_checksum_says() {
+        let (mut dataset, stamps) = small();
+        dataset.files.folder_of[1] = 2;
+        assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
+        let (mut dataset, stamps) = small();
+        dataset.files.labels = Some(vec![1]);
+        assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
+        let (mut dataset, stamps) = small();
+        dataset.catalog = Arc::new(Catalog::new(vec![1]));
+        assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
+    }
+}

@@ -1,0 +1,77 @@
+//! How large each file is and when it changed last: one `stat` a file, many at a time, because storage far away takes
+//! long to answer each.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Mutex;
+
+use super::Listing;
+use super::error::FileProblem;
+use super::files::Files;
+use super::parallel::{Next, in_chunks};
+use super::stamps::mtime_ns;
+
+/// What is known of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Measure {
+    pub(super) size_bytes: u64,
+    pub(super) mtime_ns: i64,
+}
+
+/// A file that is no sample.
+#[derive(Debug)]
+pub(super) struct Misfit {
+    pub(super) index: usize,
+    pub(super) problem: FileProblem,
+}
+
+/// Looks at all files; of those that are no samples the first is the error.
+pub(super) fn measure(files: &Files, listing: &Listing<'_>) -> Result<Vec<Measure>, Misfit> {
+    let mut measures = vec![Measure::default(); files.len()];
+    let misfit: Mutex<Option<Misfit>> = Mutex::new(None);
+    let done = Mutex::new(0);
+    in_chunks(&mut measures, listing.threads, |first, chunk| match measure_chunk(files, first, chunk) {
+        Ok(()) => {
+            tell(listing, &done, chunk.len());
+            Next::Go
+        }
+        Err(found) => {
+            let mut least = misfit.lock().expect("no holder panics");
+            if least.as_ref().is_none_or(|least| found.index < least.index) {
+                *least = Some(found);
+            }
+            Next::Stop
+        }
+    });
+    misfit.into_inner().expect("no holder panics").map_or(Ok(measures), Err)
+}
+
+/// Under a lock, so that the numbers only grow.
+fn tell(listing: &Listing<'_>, done: &Mutex<u64>, more: usize) {
+    if let Some(progress) = listing.progress {
+        let mut done = done.lock().expect("no listener panics");
+        *done += more as u64;
+        progress(*done);
+    }
+}
+
+fn measure_chunk(files: &Files, first: usize, chunk: &mut [Measure]) -> Result<(), Misfit> {
+    let mut path = Vec::new();
+    for (offset, measure) in chunk.iter_mut().enumerate() {
+        let index = first + offset;
+        path.clear();
+        files.push_path(index, &mut path);
+        *measure = measure_one(OsStr::from_bytes(&path)).map_err(|problem| Misfit { index, problem })?;
+    }
+    Ok(())
+}
+
+fn measure_one(path: &OsStr) -> Result<Measure, FileProblem> {
+    let metadata = fs::metadata(path)?;
+    match metadata.file_type() {
+        kind if kind.is_file() => Ok(Measure { size_bytes: metadata.len(), mtime_ns: mtime_ns(&metadata) }),
+        kind if kind.is_dir() => Err(FileProblem::Folder),
+        _ => Err(FileProblem::Special),
+    }
+}
