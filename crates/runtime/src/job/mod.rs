@@ -57,6 +57,7 @@ pub(crate) struct Shared {
     /// Whether the number of threads follows the reads.
     auto: bool,
     reads: AtomicU64,
+    largest_bytes: u64,
     /// Memory of the process's budget, given back at the end.
     granted_bytes: u64,
     /// Forks before this one.
@@ -75,10 +76,14 @@ impl Shared {
 
     /// Uses its part of the staging buffer when several jobs share it, and at least what the largest sample needs.
     fn limit_staging(&self, jobs: usize) {
-        let catalog = &self.spec.catalog;
-        let largest = catalog.samples().map(|sample| catalog.size(sample).0).max().unwrap_or(0);
-        let bytes = (self.spec.config.staging.capacity_bytes / jobs.max(1) as u64).max(largest);
-        self.state().desk.limit_staging(Bytes(bytes));
+        let most = (self.spec.config.staging.capacity_bytes / jobs.max(1) as u64).max(self.largest_bytes);
+        let mut state = self.state();
+        let bytes = state.window.bound(most);
+        self.stage_ahead(&mut state, bytes);
+    }
+
+    fn stage_ahead(&self, state: &mut State, bytes: u64) {
+        state.desk.limit_staging(Bytes(bytes));
         self.stores.arena.limit_staging(bytes);
     }
 }
@@ -268,7 +273,7 @@ impl Job {
             let mut polled = Polled::More;
             while consumer.taking.len() < wanted {
                 match state.take() {
-                    Some(Ok(staged)) => consumer.taking.push(lend(shared, &mut state, staged)),
+                    Some(Ok(staged)) => consumer.taking.push(lend(shared, &mut state, &staged)),
                     Some(Err(failure)) => {
                         consumer.reported = true;
                         return Err(self.broken(&failure));
@@ -377,6 +382,9 @@ impl Job {
             let fetched = (last.fetched - since).as_secs_f64();
             state.causes.blame(last.origin, [0.0, fetched, stall_s].map(Seconds));
             state.tally.record(foresee_core::tally::Event::Stall(Seconds(stall_s)));
+            if let Some(bytes) = state.window.grow() {
+                shared.stage_ahead(&mut state, bytes);
+            }
         }
         state.counts.batches += 1;
         state.counts.samples += consumer.taking.len() as u64;
@@ -534,12 +542,12 @@ fn wait<'a>(shared: &'a Shared, state: MutexGuard<'a, State>, deadline: Instant)
 }
 
 /// Puts a staged sample into the trainer's hands.
-fn lend(shared: &Arc<Shared>, state: &mut State, staged: Staged) -> Taken {
+fn lend(shared: &Arc<Shared>, state: &mut State, staged: &Staged) -> Taken {
     let bytes = Bytes(staged.block.bytes().len() as u64);
     state.lend(bytes);
     if staged.block.is_own() {
         state.counts.outside += 1;
     }
-    let lease = Lease::new(shared, &staged, bytes, state.generation);
+    let lease = Lease::new(shared, staged, bytes, state.generation);
     Taken { id: staged.sample, lease, origin: staged.origin, fetched: staged.fetched }
 }
