@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes sure that what a make target needs is there, and says in one line what to do where it cannot.
 #
-#   tools/setup.sh build    a linker, and a cargo new enough for Cargo.toml's rust-version
+#   tools/setup.sh build    a linker, what builds libjpeg-turbo, and a cargo new enough for Cargo.toml's rust-version
 #   tools/setup.sh lint     rustfmt and clippy
 #   tools/setup.sh venv     a virtual environment with tools/requirements-test.txt; prints its path
 #   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
@@ -39,6 +39,14 @@ linker_works() {
     return "$link_code"
 }
 
+# libjpeg-turbo's vector code is in assembler on these processors; on others a C compiler does.
+needs_nasm() {
+    case $(uname -m) in
+        x86_64 | amd64 | i?86) ! have nasm ;;
+        *) return 1 ;;
+    esac
+}
+
 # Sets python_ok (version), python_venv (venv and ensurepip are there) and python_id (what a venv depends on).
 probe_python() {
     python_ok=0 python_venv=0 python_id=
@@ -69,6 +77,10 @@ find_python() {
 missing_packages() {
     if [ "$want_build" = 1 ] && ! linker_works; then
         printf ' gcc libc6-dev'
+    fi
+    if [ "$want_build" = 1 ]; then
+        have cmake || printf ' cmake'
+        ! needs_nasm || printf ' nasm'
     fi
     if [ "$want_venv" = 1 ]; then
         if ! have python3; then

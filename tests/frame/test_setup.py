@@ -36,6 +36,7 @@ echo "apt-get $1 $DEBIAN_FRONTEND: $*" >>"$calls"
 for word in "$@"; do
     case $word in
         gcc) printf '#!/bin/sh\\necho /lib/crt1.o\\n' >"$bin/cc" && chmod +x "$bin/cc" ;;
+        cmake | nasm) printf '#!/bin/sh\\n' >"$bin/$word" && chmod +x "$bin/$word" ;;
         python3-venv) : >"$machine/ensurepip" ;;
         chromium) printf '#!/bin/sh\\n' >"$bin/chromium" && chmod +x "$bin/chromium" ;;
     esac
@@ -78,6 +79,9 @@ class Machine:
         self.write("ensurepip", "")
         self.write("venv-python", self.script(VENV_PYTHON))
         self.stub("cc", "echo /lib/crt1.o")
+        self.stub("cmake", "exit 9")
+        self.stub("nasm", "exit 9")
+        self.stub("uname", "echo x86_64")
         self.stub("cargo", "echo 'cargo 1.9999.0'")
         self.stub("python3", PYTHON3)
         self.stub("apt-get", APT_GET)
@@ -198,6 +202,21 @@ def test_without_apt_one_line_names_the_packages_even_for_root(machine):
 def test_a_compiler_that_cannot_link_counts_as_missing(machine):
     machine.stub("cc", '[ "$1" = -print-file-name=crt1.o ] && echo crt1.o && exit 0; exit 1')
     assert_fails_with_one_line(machine.setup("build"), "gcc libc6-dev")
+
+
+def test_what_builds_the_image_decoder_is_installed_too(machine):
+    machine.user_with_sudo()
+    machine.lacks("cmake", "nasm")
+    done = machine.setup("build")
+    assert done.returncode == 0, done.stderr
+    assert machine.calls()[3].endswith(" cmake nasm")
+
+
+def test_other_processors_need_no_assembler(machine):
+    machine.stub("uname", "echo aarch64")
+    machine.lacks("nasm")
+    done = machine.setup("build")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_missing_python_is_a_missing_package(machine):
