@@ -9,7 +9,7 @@ use std::sync::Arc;
 use foresee_core::catalog::Catalog;
 use foresee_core::engine::{Engine, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
-use foresee_core::model::{Beyond, Contention, Curve, Hosts, Model, Origin, Scope, System, Tier, Trainer};
+use foresee_core::model::{Beyond, Contention, Curve, Decoded, Hosts, Model, Origin, Scope, System, Tier, Trainer};
 use foresee_core::policy::{Assignment, Brief, Keeping, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail};
 use foresee_core::units::{Bytes, Pace, Rate, Seconds};
@@ -59,7 +59,7 @@ fn brief(samples: u32, ranks: u32, epochs: u32, seed: u64, capacity: u64) -> Bri
 
 fn engine(brief: &Brief, policy: &str, rank: Rank) -> Engine {
     let mut plan = by_name(policy).unwrap().plan(brief).unwrap();
-    let trainer = Trainer { compute: Rate(1.0), preprocess: Rate(1e6), expansion: 1.0 };
+    let trainer = Trainer { compute: Rate(1.0), preprocess: Rate(1e6), decoded: Decoded::AsIs };
     let model = Arc::new(Model::new(&brief.system, &trainer, brief.hosts.ranks()));
     Engine::new(brief, &mut plan, model, rank)
 }

@@ -31,9 +31,16 @@ struct Free {
 /// Where a block lies.
 #[derive(Debug)]
 enum Place {
-    Ring { offset: u64, ticket: u64 },
-    Kept { offset: u64 },
+    Ring {
+        offset: u64,
+        ticket: u64,
+    },
+    Kept {
+        offset: u64,
+    },
     Own(Box<[u8]>),
+    /// Memory of a batch that the ring has no room for.
+    Map(MmapRaw),
 }
 
 impl Arena {
@@ -64,6 +71,18 @@ impl Arena {
     /// Memory apart from the arena.
     pub(crate) fn own(self: &Arc<Self>, len: usize) -> Filling {
         self.filling(Place::Own(vec![0; len].into()), len)
+    }
+
+    /// Places for the samples of a batch, `len` bytes each and one after the other, in the staging buffer if there is room
+    /// now. When `anyhow`, memory apart from it is taken in its place.
+    pub(crate) fn stage_batch(self: &Arc<Self>, samples: usize, len: usize, anyhow: bool) -> Option<Vec<Part>> {
+        let Filling(block) = match self.stage(samples * len) {
+            Some(filling) => filling,
+            None if anyhow => self.filling(Place::Map(MmapMut::map_anon(samples * len).ok()?.into()), samples * len),
+            None => return None,
+        };
+        let block = Arc::new(block);
+        Some((0..samples).map(|sample| Part(Piece { block: Arc::clone(&block), at: sample * len, len })).collect())
     }
 
     /// Uses only so much of the ring from now on.
@@ -111,7 +130,13 @@ impl Filling {
         match &mut self.0.place {
             Place::Own(memory) => memory,
             Place::Ring { offset, .. } | Place::Kept { offset } => self.0.arena.bytes_mut(*offset, len),
+            Place::Map(_) => &mut [],
         }
+    }
+
+    /// What was written.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.bytes()
     }
 
     /// The sample is whole: from now on it is only read.
@@ -120,7 +145,55 @@ impl Filling {
     }
 }
 
-/// One sample's bytes.
+/// Some of a block's bytes: a sample, or its place in a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    block: Arc<Block>,
+    at: usize,
+    len: usize,
+}
+
+impl Piece {
+    /// All of a block.
+    pub(crate) fn whole(block: Arc<Block>) -> Self {
+        let len = block.len;
+        Self { block, at: 0, len }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.block.range(self.at, self.len)
+    }
+
+    /// The block that it is of.
+    pub(crate) fn block(&self) -> &Arc<Block> {
+        &self.block
+    }
+
+    /// From the beginning of this piece to the end of another one of the same block.
+    pub(crate) fn up_to<'a>(&'a self, last: &'a Self) -> Option<&'a [u8]> {
+        let one = Arc::ptr_eq(&self.block, &last.block) && last.at >= self.at;
+        one.then(|| self.block.range(self.at, last.at + last.len - self.at))
+    }
+}
+
+/// A sample's place in a batch that is being written, while others of the batch are written by other threads.
+#[derive(Debug)]
+pub(crate) struct Part(Piece);
+
+impl Part {
+    /// The place itself; holds whatever was there before.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let Piece { block, at, len } = &self.0;
+        block.range_mut(*at, *len)
+    }
+
+    /// The sample is whole: from now on it is only read.
+    pub(crate) fn share(self) -> Piece {
+        self.0
+    }
+}
+
+/// One sample's bytes, or those of a batch.
 pub(crate) struct Block {
     arena: Arc<Arena>,
     place: Place,
@@ -136,9 +209,30 @@ impl std::fmt::Debug for Block {
 impl Block {
     /// The sample.
     pub(crate) fn bytes(&self) -> &[u8] {
+        self.range(0, self.len)
+    }
+
+    #[allow(unsafe_code, reason = "threads fill different parts of one batch at the same time")]
+    fn range(&self, at: usize, len: usize) -> &[u8] {
+        assert!(at + len <= self.len, "a piece lies within its block");
         match &self.place {
-            Place::Own(memory) => memory,
-            Place::Ring { offset, .. } | Place::Kept { offset } => self.arena.bytes(*offset, self.len),
+            Place::Own(memory) => &memory[at..at + len],
+            Place::Ring { offset, .. } | Place::Kept { offset } => self.arena.bytes(offset + at as u64, len),
+            // SAFETY: the range lies within the mapping, which has the block's length. Pieces of a batch do not overlap,
+            // and who reads one has it from `Part::share`, after it was written.
+            Place::Map(memory) => unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), len) },
+        }
+    }
+
+    #[allow(unsafe_code, clippy::mut_from_ref, reason = "threads fill different parts of one batch at the same time")]
+    fn range_mut(&self, at: usize, len: usize) -> &mut [u8] {
+        assert!(at + len <= self.len, "a part lies within its block");
+        match &self.place {
+            Place::Ring { offset, .. } | Place::Kept { offset } => self.arena.bytes_mut(offset + at as u64, len),
+            // SAFETY: as in `range`; and only `Part::bytes_mut` calls this, which has the range for itself: parts are made
+            // once for each sample of a batch and cannot be copied.
+            Place::Map(memory) => unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), len) },
+            Place::Own(_) => unreachable!("memory of one sample alone has no parts"),
         }
     }
 
@@ -149,7 +243,7 @@ impl Block {
 
     /// Whether it has memory of its own.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self.place, Place::Own(_))
+        matches!(self.place, Place::Own(_) | Place::Map(_))
     }
 }
 
@@ -160,7 +254,7 @@ impl Drop for Block {
             Place::Kept { offset } => {
                 self.arena.free().kept.give_back(offset - self.arena.kept_from, aligned(self.len as u64));
             }
-            Place::Own(_) => {}
+            Place::Own(_) | Place::Map(_) => {}
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foresee_config::InputError;
 use foresee_core::catalog::Catalog;
 use foresee_core::digest::{Digest, Inputs};
-use foresee_core::model::{Beyond, Contention, Curve, CurveError, Hosts, Model, Scope, System, Tier, Trainer};
+use foresee_core::model::{Beyond, Contention, Curve, CurveError, Decoded, Hosts, Model, Scope, System, Tier, Trainer};
 use foresee_core::policy::{Assignment, Brief};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, StreamError, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
@@ -181,5 +181,7 @@ fn trainer(scenario: &Scenario) -> Result<Trainer, CurveError> {
             Curve::new(points.clone(), beyond)?.at(threads).shared_by(threads)
         }
     };
-    Ok(Trainer { compute: Rate(scenario.job.compute_mb_per_s), preprocess, expansion: scenario.job.decoded_mb_per_mb })
+    let times = scenario.job.decoded_mb_per_mb;
+    let decoded = if (times - 1.0).abs() > f64::EPSILON { Decoded::Times(times) } else { Decoded::AsIs };
+    Ok(Trainer { compute: Rate(scenario.job.compute_mb_per_s), preprocess, decoded })
 }

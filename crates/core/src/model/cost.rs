@@ -5,7 +5,7 @@
 //! papers' reading ([`Contention::Ranks`]) a read from a tier gets `r_j(p_j)`, as one from the source gets
 //! `t(gamma)/gamma`, whatever the number of threads: so it must be for their figures to come out.
 
-use super::{Contention, Curve, System, Trainer};
+use super::{Contention, Curve, Decoded, System, Trainer};
 use crate::ids::TierId;
 use crate::units::{Bytes, Pace, Seconds};
 
@@ -60,8 +60,7 @@ pub struct Model {
     source_curve: Curve,
     link: Pace,
     latency: Seconds,
-    /// None where samples stay as they are.
-    expansion: Option<f64>,
+    decoded: Decoded,
     network: Pace,
     /// No read from elsewhere is cheaper than this.
     best_elsewhere: Pace,
@@ -95,6 +94,10 @@ impl Model {
         let source: Vec<Pace> =
             (1..=readers_max.clamp(1, SOURCE_TABLE_MAX)).map(|g| share(&system.source, g)).collect();
         let preprocess = trainer.preprocess.pace();
+        let times = match trainer.decoded {
+            Decoded::Times(times) => times,
+            Decoded::AsIs | Decoded::Fixed(_) => 1.0,
+        };
         let link = system.source_link.pace();
         let best_elsewhere = tiers
             .iter()
@@ -106,13 +109,13 @@ impl Model {
             contention: system.contention,
             compute: trainer.compute.pace(),
             preprocess,
-            stage_write: preprocess.max(Pace(tiers[0].write.0 * trainer.expansion)),
+            stage_write: preprocess.max(Pace(tiers[0].write.0 * times)),
             tiers,
             source,
             source_curve: system.source.clone(),
             link,
             latency: system.source_latency,
-            expansion: Some(trainer.expansion).filter(|expansion| (expansion - 1.0).abs() > f64::EPSILON),
+            decoded: trainer.decoded,
             network: system.network.pace(),
             best_elsewhere,
         }
@@ -141,7 +144,11 @@ impl Model {
     /// What a sample takes of the staging buffer: its size once decoded.
     #[inline]
     pub fn staged(&self, bytes: Bytes) -> Bytes {
-        self.expansion.map_or(bytes, |expansion| Bytes((bytes.0 as f64 * expansion).ceil() as u64))
+        match self.decoded {
+            Decoded::AsIs => bytes,
+            Decoded::Times(times) => Bytes((bytes.0 as f64 * times).ceil() as u64),
+            Decoded::Fixed(bytes) => bytes,
+        }
     }
 
     /// Handing a sample to its home, which receives it as from `origin`, and writing it there, which overlap.

@@ -9,4 +9,4 @@ pub mod yang_cong;
 
 pub use cost::{Model, Origin, SourceLoad};
 pub use curve::{Beyond, Curve, CurveError};
-pub use system::{Contention, Hosts, Scope, System, Tier, Trainer};
+pub use system::{Contention, Decoded, Hosts, Scope, System, Tier, Trainer};

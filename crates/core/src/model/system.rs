@@ -150,6 +150,17 @@ pub struct Trainer {
     pub compute: Rate,
     /// Preprocessing throughput of one loader thread.
     pub preprocess: Rate,
-    /// How large a sample is once decoded, for each byte that is read.
-    pub expansion: f64,
+    /// How large a sample is once decoded.
+    pub decoded: Decoded,
+}
+
+/// How large a sample is in the staging buffer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decoded {
+    /// As large as it is.
+    AsIs,
+    /// So many bytes for each byte that is read.
+    Times(f64),
+    /// So large, whatever it was before.
+    Fixed(Bytes),
 }

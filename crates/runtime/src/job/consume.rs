@@ -11,11 +11,13 @@ use foresee_core::model::Origin;
 use foresee_core::stream::{EpochOrder, Layout, Mark, Orders};
 use foresee_core::tally::Event;
 use foresee_core::units::{Bytes, Seconds};
+use foresee_image::Scratch;
 
 use super::error::JobError;
 use super::lease::Lease;
-use super::state::{Failure, Polled, Staged, State};
+use super::state::{Polled, Staged, State};
 use super::{Batch, Job, Sample, Shared};
+use crate::source::ReadError;
 
 /// Where the trainer stands.
 pub(super) struct Consumer {
@@ -41,6 +43,13 @@ pub(super) struct Taken {
     lease: Lease,
     origin: Origin,
     fetched: Instant,
+    ready: Instant,
+}
+
+impl Taken {
+    fn new(staged: &Staged, lease: Lease) -> Self {
+        Self { id: staged.sample, lease, origin: staged.origin, fetched: staged.fetched, ready: staged.ready }
+    }
 }
 
 impl Job {
@@ -57,17 +66,20 @@ impl Job {
             return self.gather_on_demand(consumer, shared, wanted);
         }
         if std::mem::take(&mut consumer.reported) {
-            self.try_again(shared);
+            // Somebody may have mended it.
+            if let Ok(staged) = self.try_again(shared) {
+                shared.state().mend(staged);
+            }
         }
         let mut state = shared.state();
         loop {
             let mut polled = Polled::More;
             while consumer.taking.len() < wanted {
                 match state.take() {
-                    Some(Ok(staged)) => consumer.taking.push(lend(shared, &mut state, &staged)),
-                    Some(Err(failure)) => {
+                    Some(Ok((staged, counted))) => consumer.taking.push(lend(shared, &mut state, &staged, counted)),
+                    Some(Err((sample, cause))) => {
                         consumer.reported = true;
-                        return Err(self.broken(&failure));
+                        return Err(self.broken(sample, cause));
                     }
                     None if polled == Polled::More && state.slots.is_empty() => polled = state.advance(&shared.stores),
                     None => break,
@@ -98,44 +110,44 @@ impl Job {
     fn gather_on_demand(&self, consumer: &mut Consumer, shared: &Arc<Shared>, wanted: usize) -> Result<bool, JobError> {
         while consumer.taking.len() < wanted {
             let mut state = shared.state();
-            let Some(Consumed::OnDemand(read)) = state.desk.consume() else { break };
+            // One that failed before comes first.
+            if state.slots.is_empty() {
+                let Some(Consumed::OnDemand(read)) = state.desk.consume() else { break };
+                state.desk.complete(&read);
+                let part = state.shelf.as_mut().and_then(|shelf| shelf.next(&shared.stores, true));
+                state.hold_failed(read.sample, part);
+            }
             drop(state);
-            let (staged, retries) = self.read_now(shared, read.sample);
+            let staged = self.try_again(shared)?;
             let mut state = shared.state();
-            state.desk.complete(&read);
-            state.counts.retries += u64::from(retries);
-            let staged = staged.map_err(|failure| self.broken(&failure))?;
-            let took = Seconds(0.0);
-            state.tally.record(Event::Read { origin: Origin::Source, bytes: read.bytes, took });
-            let lease = Lease::new(shared, &staged, Bytes(0), state.generation);
-            consumer.taking.push(Taken { id: staged.sample, lease, origin: Origin::Source, fetched: staged.fetched });
+            state.slots.clear();
+            let bytes = self.spec.catalog.size(staged.sample);
+            let took = Seconds((staged.fetched - staged.ready).as_secs_f64());
+            state.tally.record(Event::Read { origin: Origin::Source, bytes, took });
+            let lease = Lease::new(shared, &staged, None, state.generation);
+            consumer.taking.push(Taken::new(&staged, lease));
         }
         Ok(true)
     }
 
-    /// Tries once more to read the sample that was reported as broken: somebody may have mended it.
-    fn try_again(&self, shared: &Shared) {
-        let failed = match shared.state().take() {
-            Some(Err(failure)) => failure.sample,
-            _ => return,
-        };
-        if let (Ok(staged), _) = self.read_now(shared, failed) {
-            shared.state().mend(staged);
+    /// Tries to read the sample that was reported as broken, or is read on demand.
+    fn try_again(&self, shared: &Shared) -> Result<Staged, JobError> {
+        let (sample, mut part) = shared.state().failed().unwrap_or_default();
+        let began = Instant::now();
+        let (read, retries) = shared.read_alone(sample, &mut part, &mut Scratch::default());
+        let mut state = shared.state();
+        state.counts.retries += u64::from(retries);
+        match read {
+            Ok(piece) => Ok(Staged { piece, sample, origin: Origin::Source, fetched: Instant::now(), ready: began }),
+            Err(cause) => {
+                state.still_failed(part);
+                Err(self.broken(sample, Arc::new(cause)))
+            }
         }
     }
 
-    fn read_now(&self, shared: &Shared, sample: SampleId) -> (Result<Staged, Failure>, u32) {
-        let mut filling = shared.stores.arena.own(self.spec.catalog.size(sample).0 as usize);
-        let (read, retries) = shared.read_source(sample, filling.bytes_mut());
-        let staged = read
-            .map(|()| Staged { block: filling.share(), sample, origin: Origin::Source, fetched: Instant::now() })
-            .map_err(|cause| Failure { sample, cause: Arc::new(cause) });
-        (staged, retries)
-    }
-
-    fn broken(&self, failure: &Failure) -> JobError {
-        let (rank, sample, cause) = (self.spec.rank, failure.sample, Arc::clone(&failure.cause));
-        JobError::Sample { rank, sample, name: self.spec.source.name(sample), cause }
+    fn broken(&self, sample: SampleId, cause: Arc<ReadError>) -> JobError {
+        JobError::Sample { rank: self.spec.rank, sample, name: self.spec.source.name(sample), cause }
     }
 
     /// Makes a batch of what was taken, and steps on.
@@ -165,12 +177,12 @@ impl Job {
     fn count(&self, consumer: &mut Consumer, shared: &Shared) -> f64 {
         let now = Instant::now();
         let since = consumer.since.take().unwrap_or(now);
-        let last = consumer.taking.iter().max_by_key(|taken| taken.fetched);
+        let last = consumer.taking.iter().max_by_key(|taken| taken.ready);
         let mut state = shared.state();
         let mut stall_s = 0.0;
-        if let Some(last) = last.filter(|last| last.fetched > since) {
+        if let Some(last) = last.filter(|last| last.ready > since) {
             stall_s = (now - since).as_secs_f64();
-            let fetched = (last.fetched - since).as_secs_f64();
+            let fetched = last.fetched.saturating_duration_since(since).as_secs_f64();
             state.causes.blame(last.origin, [0.0, fetched, stall_s].map(Seconds));
             state.tally.record(Event::Stall(Seconds(stall_s)));
             if let Some(bytes) = state.window.grow() {
@@ -230,12 +242,11 @@ fn wait<'a>(shared: &'a Shared, state: MutexGuard<'a, State>, deadline: Instant)
 }
 
 /// Puts a staged sample into the trainer's hands.
-fn lend(shared: &Arc<Shared>, state: &mut State, staged: &Staged) -> Taken {
-    let bytes = Bytes(staged.block.bytes().len() as u64);
-    state.lend(bytes);
-    if staged.block.is_own() {
+fn lend(shared: &Arc<Shared>, state: &mut State, staged: &Staged, counted: Bytes) -> Taken {
+    let loan = state.lend(counted);
+    if staged.piece.block().is_own() {
         state.counts.outside += 1;
     }
-    let lease = Lease::new(shared, staged, bytes, state.generation);
-    Taken { id: staged.sample, lease, origin: staged.origin, fetched: staged.fetched }
+    let lease = Lease::new(shared, staged, Some(loan), state.generation);
+    Taken::new(staged, lease)
 }

@@ -5,45 +5,52 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use foresee_core::ids::{SampleId, TierId};
-use foresee_core::units::Bytes;
 
 use super::Shared;
 use super::state::Staged;
 use super::stores::Store;
-use crate::arena::Block;
+use crate::arena::{Block, Piece};
 use crate::fork;
 
 /// A sample in the trainer's hands.
 pub struct Lease {
-    block: ManuallyDrop<Arc<Block>>,
+    piece: ManuallyDrop<Piece>,
     shared: ManuallyDrop<Arc<Shared>>,
     sample: SampleId,
-    /// What the engine counts for it.
-    bytes: Bytes,
+    /// What the engine counts it by.
+    loan: Option<u64>,
     /// Of the job's moves.
     generation: u64,
 }
 
 impl Lease {
-    pub(super) fn new(shared: &Arc<Shared>, staged: &Staged, bytes: Bytes, generation: u64) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, staged: &Staged, loan: Option<u64>, generation: u64) -> Self {
         Self {
-            block: ManuallyDrop::new(Arc::clone(&staged.block)),
+            piece: ManuallyDrop::new(staged.piece.clone()),
             shared: ManuallyDrop::new(Arc::clone(shared)),
             sample: staged.sample,
-            bytes,
+            loan,
             generation,
         }
     }
 
     /// The sample.
     pub fn bytes(&self) -> &[u8] {
-        self.block.bytes()
+        self.piece.bytes()
+    }
+
+    /// From here to the end of another sample of the same batch.
+    pub(super) fn up_to<'a>(&'a self, last: &'a Self) -> Option<&'a [u8]> {
+        self.piece.up_to(&last.piece)
     }
 }
 
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lease").field("sample", &self.sample).field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("Lease")
+            .field("sample", &self.sample)
+            .field("bytes", &self.bytes().len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -54,9 +61,9 @@ impl Drop for Lease {
             return;
         }
         // SAFETY: both are taken here, once, and not touched again: this is the end of the lease.
-        let (block, shared) = unsafe { (ManuallyDrop::take(&mut self.block), ManuallyDrop::take(&mut self.shared)) };
-        let homeless = shared.settle_in_memory(self.sample, &block);
-        drop(block);
+        let (piece, shared) = unsafe { (ManuallyDrop::take(&mut self.piece), ManuallyDrop::take(&mut self.shared)) };
+        let homeless = shared.settle_in_memory(self.sample, piece.block());
+        drop(piece);
         let mut state = shared.state();
         if state.generation != self.generation {
             return;
@@ -65,8 +72,8 @@ impl Drop for Lease {
             state.desk.lost(self.sample, tier);
             state.counts.not_kept += 1;
         }
-        if self.bytes > Bytes(0) {
-            state.release(self.bytes);
+        if let Some(loan) = self.loan {
+            state.release(loan);
         }
         drop(state);
         shared.pool.signal();

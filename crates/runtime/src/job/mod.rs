@@ -13,6 +13,7 @@ mod consume;
 mod error;
 mod lease;
 mod saved;
+mod shelf;
 mod spec;
 mod start;
 mod state;
@@ -33,7 +34,7 @@ use self::consume::Consumer;
 pub use self::error::JobError;
 pub use self::lease::Lease;
 pub use self::saved::Saved;
-pub use self::spec::{JobSpec, OnError, POLICIES};
+pub use self::spec::{Images, JobSpec, OnError, POLICIES};
 use self::state::State;
 pub use self::stats::Stats;
 use self::stores::Stores;
@@ -115,6 +116,14 @@ pub struct Batch {
     pub step: u32,
     /// The samples, in order. None where the world's tail leaves this rank without.
     pub samples: Vec<Sample>,
+}
+
+impl Batch {
+    /// The bytes of all samples, one after the other, where they are decoded.
+    pub fn tensor(&self) -> Option<&[u8]> {
+        let (first, last) = (self.samples.first()?, self.samples.last()?);
+        first.lease.up_to(&last.lease)
+    }
 }
 
 /// What asking for a batch gave.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use foresee_config::{Config, Threads, TierKind};
 use foresee_core::catalog::Catalog;
-use foresee_core::ids::{Rank, SampleId, TierId};
-use foresee_core::model::{Beyond, Contention, Curve, Hosts, Model, Scope, System, Tier, Trainer};
+use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
+use foresee_core::model::{Beyond, Contention, Curve, Decoded, Hosts, Model, Scope, System, Tier, Trainer};
 use foresee_core::policy::{Assignment, Brief, Policy, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
+use foresee_image::{Key, Pipeline};
 
 use super::error::JobError;
 use crate::machine;
@@ -31,6 +32,22 @@ pub enum OnError {
     Raise,
     /// The next sample of the catalog that can be read takes its place.
     Skip,
+}
+
+/// What is made of images.
+#[derive(Clone)]
+pub struct Images {
+    /// The transforms.
+    pub pipeline: Arc<Pipeline>,
+    /// Of the random numbers.
+    pub seed: u64,
+}
+
+impl Images {
+    /// What the random numbers of a sample follow from.
+    pub(super) fn key(&self, epoch: Epoch, sample: SampleId) -> Key {
+        Key { seed: self.seed, epoch: epoch.0.into(), sample: sample.0.into() }
+    }
 }
 
 /// What a job is made from.
@@ -58,6 +75,8 @@ pub struct JobSpec {
     pub assignment: Assignment,
     /// What happens to a sample that cannot be read.
     pub on_error: OnError,
+    /// What is made of images; none where samples are handed over as they are.
+    pub images: Option<Images>,
     /// Staging buffer and tiers.
     pub config: Config,
     /// Which rank this is.
@@ -94,16 +113,22 @@ impl JobSpec {
         by_name(&self.policy).filter(|_| known).ok_or_else(|| JobError::Policy(self.policy.clone()))
     }
 
+    /// What a sample is in the staging buffer, where that is the same for all.
+    pub(super) fn decoded_bytes(&self) -> Option<u64> {
+        self.images.as_ref().map(|images| images.pipeline.output().bytes as u64)
+    }
+
     /// Checks what needs the machine: that samples fit the staging buffer, and memory what is asked of it.
     pub(super) fn check(&self) -> Result<(), JobError> {
-        let largest = self.catalog.samples().max_by_key(|sample| self.catalog.size(*sample));
+        let staged = |sample| self.decoded_bytes().map_or_else(|| self.catalog.size(sample), Bytes);
+        let largest = self.catalog.samples().max_by_key(|sample| staged(*sample));
         if let Some(sample) = largest
-            && self.catalog.size(sample).0 > self.config.staging.capacity_bytes
+            && staged(sample).0 > self.config.staging.capacity_bytes
         {
             return Err(JobError::TooLarge {
                 sample,
                 name: self.source.name(sample),
-                bytes: self.catalog.size(sample),
+                bytes: staged(sample),
                 capacity: Bytes(self.config.staging.capacity_bytes),
             });
         }
@@ -143,9 +168,10 @@ impl JobSpec {
     }
 
     /// What reads cost, as far as it is known.
-    pub(super) fn model(brief: &Brief) -> Arc<Model> {
+    pub(super) fn model(&self, brief: &Brief) -> Arc<Model> {
         let unlimited = Rate(UNLIMITED_MB_PER_S);
-        let trainer = Trainer { compute: unlimited, preprocess: unlimited, expansion: 1.0 };
+        let decoded = self.decoded_bytes().map_or(Decoded::AsIs, |bytes| Decoded::Fixed(Bytes(bytes)));
+        let trainer = Trainer { compute: unlimited, preprocess: unlimited, decoded };
         Arc::new(Model::new(&brief.system, &trainer, 1))
     }
 

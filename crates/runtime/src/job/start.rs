@@ -9,6 +9,7 @@ use foresee_core::ids::{SampleId, TierId};
 use foresee_core::units::Bytes;
 
 use super::error::JobError;
+use super::shelf::Shelf;
 use super::state::{State, Window};
 use super::stores::{Store, Stores};
 use super::threads::{Auto, Lanes};
@@ -48,6 +49,7 @@ impl Job {
         let held = shared.stores.held();
         let desk = self.desk(consumer, &shared.stores, &held)?;
         state.restart(desk);
+        state.shelf = self.shelf(consumer);
         state.evict(&shared.stores);
         drop(state);
         shared.pool.share_out();
@@ -70,6 +72,7 @@ impl Job {
         let most = lanes.most();
         let (window, largest_bytes) = self.window();
         let mut state = State::new(desk, lanes, stores.tiers.len() + 1, window);
+        state.shelf = self.shelf(consumer);
         state.evict(&stores);
         let trace = self.spec.config.trace.as_deref().map(Trace::create).transpose();
         let shared = Arc::new(Shared {
@@ -91,11 +94,18 @@ impl Job {
         Ok(shared)
     }
 
+    /// Where the samples of decoded batches go.
+    fn shelf(&self, consumer: &Consumer) -> Option<Shelf> {
+        let len = self.spec.decoded_bytes()? as usize;
+        Some(Shelf::new(len, consumer.layout.clone(), self.spec.rank(), consumer.mark))
+    }
+
     /// How much is staged ahead to begin with, and the size of the largest sample.
     fn window(&self) -> (Window, u64) {
         let spec = &self.spec;
         let largest = spec.catalog.samples().map(|sample| spec.catalog.size(sample).0).max().unwrap_or(0);
         let mean = spec.catalog.total().0 / u64::from(spec.catalog.len().max(1));
+        let (largest, mean) = spec.decoded_bytes().map_or((largest, mean), |bytes| (bytes, bytes));
         let batches = mean.saturating_mul(u64::from(spec.batch_size)).saturating_mul(5) / 2;
         (Window::new(batches.max(WINDOW_BYTES).max(largest), spec.config.staging.capacity_bytes), largest)
     }
@@ -114,7 +124,7 @@ impl Job {
         let policy = spec.policy()?;
         let unsupported = |cause| JobError::Unsupported { policy: spec.policy.clone(), cause };
         let mut plan = policy.plan(&brief).map_err(unsupported)?;
-        let model = JobSpec::model(&brief);
+        let model = spec.model(&brief);
         let engine = Engine::new(&brief, &mut plan, Arc::clone(&model), spec.rank());
         Ok(Desk::new(engine, model, kept.len() + 1, spec.catalog.len(), held, spec.record))
     }

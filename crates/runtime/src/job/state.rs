@@ -2,20 +2,21 @@
 //! that wait for a thread, and counts. Nothing here reads or waits; threads take a [`Task`], do it without the lock and
 //! bring back what became of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use foresee_core::causes::Causes;
 use foresee_core::engine::{Consumed, Lane, Next, Read};
-use foresee_core::ids::{SampleId, TierId};
+use foresee_core::ids::{Epoch, SampleId, TierId};
 use foresee_core::model::Origin;
 use foresee_core::tally::{Event, Tally};
 use foresee_core::units::{Bytes, Seconds};
 
+use super::shelf::Shelf;
 use super::stores::{Store, Stores};
 use super::threads::Lanes;
-use crate::arena::{Block, Filling};
+use crate::arena::{Block, Filling, Part, Piece};
 use crate::desk::Desk;
 use crate::source::ReadError;
 
@@ -34,23 +35,38 @@ pub(super) struct Task {
     pub(super) read: Read,
     /// Where it is read from in truth: the source, where a tier has not what the engine thinks it has.
     pub(super) origin: Origin,
-    pub(super) filling: Filling,
+    pub(super) raw: Raw,
+    /// Where it goes once decoded, if it is, and for which epoch.
+    pub(super) part: Option<(Part, Epoch)>,
+}
+
+/// Where a task's bytes go as they are read.
+pub(super) enum Raw {
+    /// Here.
+    Fill(Filling),
+    /// They are in memory already.
+    Held(Arc<Block>),
+    /// Into a buffer of the thread: they are only decoded.
+    Passing,
 }
 
 /// A sample in the staging buffer.
 pub(super) struct Staged {
-    pub(super) block: Arc<Block>,
+    pub(super) piece: Piece,
     /// Another sample where the wanted one could not be read.
     pub(super) sample: SampleId,
     pub(super) origin: Origin,
+    /// When its bytes were there, and when it was decoded.
     pub(super) fetched: Instant,
+    pub(super) ready: Instant,
 }
 
 /// Why a sample is not there.
-#[derive(Clone)]
 pub(super) struct Failure {
     pub(super) sample: SampleId,
     pub(super) cause: Arc<ReadError>,
+    /// Where it would go once decoded.
+    pub(super) part: Option<(Part, Epoch)>,
 }
 
 /// One access of the stream that the engine has given out.
@@ -104,9 +120,9 @@ pub(super) struct State {
     /// Samples that threads read from tiers on disk, and those that go when these are done.
     reading: Vec<SampleId>,
     leaving: Vec<(SampleId, TierId)>,
-    /// What the trainer has in its hands, and how much of it the engine was told to forget.
-    lent: Bytes,
-    forgiven: Bytes,
+    /// What the trainer has in its hands and the engine counts, by the number of the loan.
+    lent: BTreeMap<u64, Bytes>,
+    loans: u64,
     /// How many of the trainer's next samples are not there yet.
     missing: u64,
     wanted_until: u64,
@@ -117,6 +133,8 @@ pub(super) struct State {
     pub(super) counts: Counts,
     /// How much is staged ahead at most, and whether that was reached since the trainer waited last.
     pub(super) window: Window,
+    /// Where decoded samples go.
+    pub(super) shelf: Option<Shelf>,
     pub(super) closed: bool,
 }
 
@@ -162,8 +180,8 @@ impl State {
             staging: 0,
             reading: Vec::new(),
             leaving: Vec::new(),
-            lent: Bytes(0),
-            forgiven: Bytes(0),
+            lent: BTreeMap::new(),
+            loans: 0,
             missing: 0,
             wanted_until: 0,
             events: 0,
@@ -171,6 +189,7 @@ impl State {
             causes: Causes::new(tiers),
             counts: Counts::default(),
             window,
+            shelf: None,
             closed: false,
         }
     }
@@ -184,7 +203,7 @@ impl State {
         self.parked = None;
         self.lanes.restart();
         (self.staging, self.first, self.missing, self.wanted_until) = (0, 0, 0, 0);
-        (self.lent, self.forgiven) = (Bytes(0), Bytes(0));
+        self.lent.clear();
         self.reading.clear();
         self.leaving.clear();
     }
@@ -207,7 +226,8 @@ impl State {
                 },
             };
             self.evict(stores);
-            if let Some(polled) = self.place(read, stores) {
+            let placed = if self.shelf.is_some() { self.place_decoded(read, stores) } else { self.place(read, stores) };
+            if let Some(polled) = placed {
                 return polled;
             }
         }
@@ -232,20 +252,55 @@ impl State {
             self.parked = Some(read);
             return Some(Polled::Full);
         };
-        if origin != Origin::Source {
+        self.enqueue(read, origin, Raw::Fill(filling), None);
+        None
+    }
+
+    /// Finds a place for a sample that is to be decoded.
+    fn place_decoded(&mut self, read: Read, stores: &Stores) -> Option<Polled> {
+        let starving = self.slots.is_empty();
+        let part = self.shelf.as_mut().and_then(|shelf| shelf.next(stores, starving));
+        if part.is_none() {
+            self.parked = Some(read);
+            return Some(Polled::Full);
+        }
+        let mut origin = read.origin;
+        let held = match read.origin {
+            Origin::Tier(tier) => match stores.store(tier) {
+                Store::Memory(memory) => Some((tier, memory.share(read.sample))),
+                Store::Nothing | Store::Disk(..) => None,
+            },
+            Origin::Source | Origin::Peer(_) | Origin::HostPeer(_) => None,
+        };
+        let raw = match held {
+            Some((_, Some(block))) => Raw::Held(block),
+            Some((tier, None)) => {
+                self.lost(read.sample, tier);
+                origin = Origin::Source;
+                Raw::Passing
+            }
+            None => stores.place_to_stay(&read).map_or(Raw::Passing, Raw::Fill),
+        };
+        self.enqueue(read, origin, raw, part);
+        None
+    }
+
+    fn enqueue(&mut self, read: Read, origin: Origin, raw: Raw, part: Option<(Part, Epoch)>) {
+        if origin != Origin::Source && !matches!(raw, Raw::Held(_)) {
             self.reading.push(read.sample);
         }
-        let place = Some(self.first + self.slots.len() as u64);
+        let (generation, place) = (self.generation, Some(self.first + self.slots.len() as u64));
         self.slots.push_back(Slot::Pending);
-        self.queue.push_back(Task { generation: self.generation, lane: Lane::Staging, place, read, origin, filling });
-        None
+        self.queue.push_back(Task { generation, lane: Lane::Staging, place, read, origin, raw, part });
     }
 
     fn stage_in_place(&mut self, read: &Read, block: Arc<Block>) {
         self.desk.complete(read);
         self.tally.record(Event::Read { origin: read.origin, bytes: read.bytes, took: Seconds::ZERO });
         let place = self.first + self.slots.len() as u64;
-        let staged = Staged { block, sample: read.sample, origin: read.origin, fetched: Instant::now() };
+        let now = Instant::now();
+        let (piece, sample, origin) = (Piece::whole(block), read.sample, read.origin);
+        let staged = Staged { piece, sample, origin, fetched: now, ready: now };
         self.slots.push_back(Slot::Ready(staged));
         self.arrived(place);
     }
@@ -292,7 +347,7 @@ impl State {
             if let Some(filling) = stores.place_for_tier(&read) {
                 self.lanes.begin(lane);
                 let (generation, origin) = (self.generation, read.origin);
-                return Some(Task { generation, lane, place: None, read, origin, filling });
+                return Some(Task { generation, lane, place: None, read, origin, raw: Raw::Fill(filling), part: None });
             }
             self.complete(&read, false);
         }
@@ -365,18 +420,37 @@ impl State {
         self.missing = there.filter(pending).count() as u64 + unpolled;
     }
 
-    /// The trainer takes the next sample, if it is there. A failed one stays.
-    pub(super) fn take(&mut self) -> Option<Result<Staged, Failure>> {
+    /// The trainer takes the next sample, if it is there, with what the engine counts for it. A failed one stays.
+    pub(super) fn take(&mut self) -> Option<Result<(Staged, Bytes), (SampleId, Arc<ReadError>)>> {
         match self.slots.front()? {
             Slot::Pending => return None,
-            Slot::Failed(failure) => return Some(Err(failure.clone())),
+            Slot::Failed(failure) => return Some(Err((failure.sample, Arc::clone(&failure.cause)))),
             Slot::Ready(_) => {}
         }
         let Some(Slot::Ready(staged)) = self.slots.pop_front() else { return None };
         self.first += 1;
-        let consumed = self.desk.consume();
-        debug_assert!(matches!(consumed, Some(Consumed::Staged(_))), "what was staged is consumed");
-        Some(Ok(staged))
+        let Some(Consumed::Staged(counted)) = self.desk.consume() else { unreachable!("what was staged is consumed") };
+        Some(Ok((staged, counted)))
+    }
+
+    /// The sample that failed, to be tried again, with its place in the batch.
+    pub(super) fn failed(&mut self) -> Option<(SampleId, Option<(Part, Epoch)>)> {
+        match self.slots.front_mut()? {
+            Slot::Failed(failure) => Some((failure.sample, failure.part.take())),
+            Slot::Pending | Slot::Ready(_) => None,
+        }
+    }
+
+    /// A sample that is read on demand counts as failed until it has been read.
+    pub(super) fn hold_failed(&mut self, sample: SampleId, part: Option<(Part, Epoch)>) {
+        self.slots.push_front(Slot::Failed(Failure { sample, cause: Arc::new(ReadError::Empty), part }));
+    }
+
+    /// It failed again.
+    pub(super) fn still_failed(&mut self, part: Option<(Part, Epoch)>) {
+        if let Some(Slot::Failed(failure)) = self.slots.front_mut() {
+            failure.part = part;
+        }
     }
 
     /// The sample that failed has been read after all.
@@ -387,30 +461,29 @@ impl State {
     }
 
     /// A sample is in the trainer's hands.
-    pub(super) fn lend(&mut self, bytes: Bytes) {
-        self.lent += bytes;
+    pub(super) fn lend(&mut self, bytes: Bytes) -> u64 {
+        self.loans += 1;
+        self.lent.insert(self.loans, bytes);
+        self.loans
     }
 
     /// The trainer is done with a sample.
-    pub(super) fn release(&mut self, bytes: Bytes) {
-        self.lent -= bytes;
-        let forgiven = Bytes(self.forgiven.0.min(bytes.0));
-        self.forgiven -= forgiven;
-        if bytes > forgiven {
-            self.desk.release(bytes - forgiven);
+    pub(super) fn release(&mut self, loan: u64) {
+        if let Some(bytes) = self.lent.remove(&loan) {
+            self.desk.release(bytes);
         }
     }
 
     /// Whether the trainer waits for a sample that will not come before it gives something back; then the engine is told
     /// that it did.
     pub(super) fn forgive_if_stuck(&mut self) -> bool {
-        let held = self.lent.saturating_sub(self.forgiven);
         let idle = self.slots.is_empty() && self.queue.is_empty() && self.staging == 0 && self.parked.is_none();
-        if !idle || held == Bytes(0) {
+        if !idle || self.lent.is_empty() {
             return false;
         }
-        self.forgiven += held;
-        self.desk.release(held);
+        for bytes in std::mem::take(&mut self.lent).into_values() {
+            self.desk.release(bytes);
+        }
         true
     }
 

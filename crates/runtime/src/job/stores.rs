@@ -66,8 +66,13 @@ impl Stores {
     /// nothing else is staged it gets one in any case.
     pub(super) fn place(&self, read: &Read, starving: bool) -> Option<Filling> {
         let len = read.bytes.0 as usize;
-        let kept = if self.stays_in_memory(read) { self.arena.keep(len) } else { None };
+        let kept = self.place_to_stay(read);
         kept.or_else(|| self.arena.stage(len)).or_else(|| starving.then(|| self.arena.own(len)))
+    }
+
+    /// A place for a sample that stays in memory.
+    pub(super) fn place_to_stay(&self, read: &Read) -> Option<Filling> {
+        if self.stays_in_memory(read) { self.arena.keep(read.bytes.0 as usize) } else { None }
     }
 
     /// A place for a sample that is read for a tier only.

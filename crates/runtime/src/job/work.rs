@@ -1,20 +1,21 @@
 //! What loader threads do: take a read, do it, bring it in. The lock is held before and after a read, never during it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use foresee_core::engine::Lane;
-use foresee_core::ids::{SampleId, TierId};
+use foresee_core::ids::{Epoch, SampleId, TierId};
 use foresee_core::model::Origin;
 use foresee_core::tally::Event;
 use foresee_core::units::Seconds;
+use foresee_image::Scratch;
 
 use super::Shared;
 use super::spec::OnError;
-use super::state::{Failure, Slot, Staged, State, Task};
+use super::state::{Failure, Raw, Slot, Staged, State, Task};
 use super::stores::Store;
-use crate::arena::{Block, Filling};
+use crate::arena::{Part, Piece};
 use crate::pool::Work;
 use crate::source::ReadError;
 use crate::thread_time::ThreadTime;
@@ -75,7 +76,9 @@ impl Work for Shared {
 /// A read that was done.
 struct Done {
     began: Instant,
+    /// When its bytes were there, and when it was decoded.
     fetched: Instant,
+    ready: Instant,
     origin: Origin,
     lost_from: Option<TierId>,
     retries: u32,
@@ -83,17 +86,44 @@ struct Done {
     slept_s: Option<f64>,
 }
 
+impl Done {
+    /// A read of what is in memory.
+    fn at_once(now: Instant, origin: Origin) -> Self {
+        Self { began: now, fetched: now, ready: now, origin, lost_from: None, retries: 0, slept_s: None }
+    }
+
+    fn staged(&self, piece: Piece, sample: SampleId) -> Staged {
+        Staged { piece, sample, origin: self.origin, fetched: self.fetched, ready: self.ready }
+    }
+}
+
+/// What a loader thread keeps for itself between two reads.
+#[derive(Default)]
+struct Bench {
+    /// A sample that is only decoded.
+    raw: Vec<u8>,
+    image: Scratch,
+}
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::default();
+}
+
 impl Shared {
-    /// Does a read and brings it in.
+    /// Does a read, decodes what came, and brings it in.
     fn perform(&self, mut task: Task) -> std::sync::MutexGuard<'_, State> {
         let measured = (self.auto && self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(MEASURE_EVERY))
             .then(ThreadTime::now);
-        let (mut done, read) = self.fetch(&mut task);
-        done.slept_s = measured.map(|before| before.slept_s(done.fetched - done.began));
-        let state = match read {
-            Ok(()) => self.bring_in(task, &done),
-            Err(cause) => self.fail(&task, &done, cause),
-        };
+        let state = BENCH.with_borrow_mut(|bench| {
+            let (mut done, read) = self.fetch(&mut task, &mut bench.raw);
+            let read = read.and_then(|()| self.decode(&mut task, bench));
+            done.ready = Instant::now();
+            done.slept_s = measured.map(|before| before.slept_s(done.ready - done.began));
+            match read {
+                Ok(()) => self.bring_in(task, &done, &bench.raw),
+                Err(cause) => self.fail(task, &done, cause, bench),
+            }
+        });
         self.wake_trainer();
         state
     }
@@ -105,10 +135,17 @@ impl Shared {
         }
     }
 
-    fn fetch(&self, task: &mut Task) -> (Done, Result<(), ReadError>) {
+    fn fetch(&self, task: &mut Task, buffer: &mut Vec<u8>) -> (Done, Result<(), ReadError>) {
         let began = Instant::now();
         let (mut origin, mut lost_from, mut retries) = (task.origin, None, 0);
-        let into = task.filling.bytes_mut();
+        let into = match &mut task.raw {
+            Raw::Fill(filling) => filling.bytes_mut(),
+            Raw::Passing => {
+                buffer.resize(task.read.bytes.0 as usize, 0);
+                buffer
+            }
+            Raw::Held(_) => return (Done::at_once(began, origin), Ok(())),
+        };
         let mut read = Ok(());
         if let Origin::Tier(tier) = origin {
             let found = match self.stores.store(tier) {
@@ -126,7 +163,16 @@ impl Shared {
         if origin == Origin::Source {
             (read, retries) = self.read_source(task.read.sample, into);
         }
-        (Done { began, fetched: Instant::now(), origin, lost_from, retries, slept_s: None }, read)
+        let fetched = Instant::now();
+        (Done { began, fetched, ready: fetched, origin, lost_from, retries, slept_s: None }, read)
+    }
+
+    /// Makes of a sample what the trainer wants of it, in its place in the batch.
+    fn decode(&self, task: &mut Task, bench: &mut Bench) -> Result<(), ReadError> {
+        let (Some(images), Some((part, epoch))) = (&self.spec.images, &mut task.part) else { return Ok(()) };
+        let raw = bytes_of(&task.raw, &bench.raw);
+        let key = images.key(*epoch, task.read.sample);
+        Ok(images.pipeline.run(raw, key, &mut bench.image, part.bytes_mut())?)
     }
 
     /// Reads a sample from the source; what may pass is tried again.
@@ -146,39 +192,43 @@ impl Shared {
         }
     }
 
-    /// A sample has come.
-    fn bring_in(&self, task: Task, done: &Done) -> std::sync::MutexGuard<'_, State> {
-        let Task { generation, lane, place, read, filling, .. } = task;
-        let block = filling.share();
+    /// A sample has come. `buffer` has its bytes where they are nowhere else.
+    fn bring_in(&self, task: Task, done: &Done, buffer: &[u8]) -> std::sync::MutexGuard<'_, State> {
+        let Task { generation, lane, place, read, raw, part, .. } = task;
+        let block = match raw {
+            Raw::Fill(filling) => Some(filling.share()),
+            Raw::Held(block) => Some(block),
+            Raw::Passing => None,
+        };
         let mut state = self.state();
         self.account(&mut state, &read, done);
         if state.generation != generation {
             state.lanes.end(lane);
             return state;
         }
-        if let Some(place) = place {
-            let staged =
-                Staged { block: Arc::clone(&block), sample: read.sample, origin: done.origin, fetched: done.fetched };
-            state.settle_slot(place, Slot::Ready(staged));
+        let whole = || block.clone().map(Piece::whole);
+        if let Some((place, piece)) = place.zip(part.map(|(part, _)| part.share()).or_else(whole)) {
+            state.settle_slot(place, Slot::Ready(done.staged(piece, read.sample)));
         }
         let Some(tier) = read.keep else {
             state.complete(&read, true);
             state.lanes.end(lane);
             return state;
         };
-        let kept = match self.stores.store(tier) {
-            Store::Memory(memory) => {
+        let kept = match (self.stores.store(tier), block) {
+            (Store::Memory(memory), Some(block)) => {
                 memory.hold(read.sample, block);
                 true
             }
-            Store::Disk(disk, _) => {
+            (Store::Memory(memory), None) => keep(memory, read.sample, buffer),
+            (Store::Disk(disk, _), block) => {
                 drop(state);
                 self.wake_trainer();
-                let kept = keep_on_disk(disk.as_ref(), read.sample, &block);
+                let kept = keep(disk.as_ref(), read.sample, block.as_ref().map_or(buffer, |block| block.bytes()));
                 state = self.state();
                 kept
             }
-            Store::Nothing => false,
+            (Store::Nothing, _) => false,
         };
         state.lanes.end(lane);
         if state.generation == generation {
@@ -200,40 +250,39 @@ impl Shared {
             state.read_from_disk(read.sample, &self.stores);
         }
         if let Some(slept_s) = done.slept_s {
-            state.lanes.learn(took.0, slept_s);
+            state.lanes.learn((done.ready - done.began).as_secs_f64(), slept_s);
         }
         if let Some(trace) = &self.trace {
             trace.read(read, done.origin, took);
         }
     }
 
-    /// A sample could not be read.
-    fn fail(&self, task: &Task, done: &Done, cause: ReadError) -> std::sync::MutexGuard<'_, State> {
-        let sample = task.read.sample;
+    /// A sample could not be read or decoded.
+    fn fail(&self, task: Task, done: &Done, cause: ReadError, bench: &mut Bench) -> std::sync::MutexGuard<'_, State> {
+        let Task { generation, lane, place, read, mut part, .. } = task;
         let instead = match self.spec.on_error {
-            OnError::Skip if task.place.is_some() => self.substitute(sample),
+            OnError::Skip if place.is_some() => self.substitute(read.sample, &mut part, bench),
             OnError::Skip | OnError::Raise => None,
         };
         let mut state = self.state();
-        state.lanes.end(task.lane);
-        if state.generation != task.generation {
+        state.lanes.end(lane);
+        if matches!(read.origin, Origin::Tier(_)) {
+            state.read_from_disk(read.sample, &self.stores);
+        }
+        if state.generation != generation {
             return state;
         }
         state.counts.retries += u64::from(done.retries);
-        state.complete(&task.read, false);
-        if task.lane == Lane::Staging
-            && let Some(place) = task.place
-        {
+        state.complete(&read, false);
+        if let Some(place) = place {
             let slot = match instead {
-                Some((other, block)) => {
-                    tracing::warn!(
-                        "sample {sample} ({}): {cause}; sample {other} is in its place",
-                        self.spec.source.name(sample)
-                    );
+                Some((other, piece)) => {
+                    let name = self.spec.source.name(read.sample);
+                    tracing::warn!("sample {} ({name}): {cause}; sample {other} is in its place", read.sample);
                     state.counts.skipped += 1;
-                    Slot::Ready(Staged { block, sample: other, origin: Origin::Source, fetched: done.fetched })
+                    Slot::Ready(done.staged(piece, other))
                 }
-                None => Slot::Failed(Failure { sample, cause: Arc::new(cause) }),
+                None => Slot::Failed(Failure { sample: read.sample, cause: Arc::new(cause), part }),
             };
             state.settle_slot(place, slot);
             state.events += 1;
@@ -243,19 +292,61 @@ impl Shared {
     }
 
     /// The next sample of the catalog that can be read: the same on every rank and in every run.
-    fn substitute(&self, sample: SampleId) -> Option<(SampleId, Arc<Block>)> {
+    fn substitute(
+        &self,
+        sample: SampleId,
+        part: &mut Option<(Part, Epoch)>,
+        bench: &mut Bench,
+    ) -> Option<(SampleId, Piece)> {
         let samples = self.spec.catalog.len();
-        (1..samples.min(SUBSTITUTES_MAX)).find_map(|step| {
-            let other = SampleId(((u64::from(sample.0) + u64::from(step)) % u64::from(samples)) as u32);
-            let mut filling: Filling = self.stores.arena.own(self.spec.catalog.size(other).0 as usize);
-            let (read, _) = self.read_source(other, filling.bytes_mut());
-            read.ok().map(|()| (other, filling.share()))
-        })
+        let others =
+            (1..samples.min(SUBSTITUTES_MAX)).map(|step| (u64::from(sample.0) + u64::from(step)) % u64::from(samples));
+        for other in others.map(|other| SampleId(other as u32)) {
+            match self.read_alone(other, part, &mut bench.image) {
+                (Ok(piece), _) => return Some((other, piece)),
+                (Err(error), _) => tracing::debug!("sample {other}: {error}"),
+            }
+        }
+        None
+    }
+
+    /// Reads one sample from the source into memory of its own, or decodes it into its place in the batch. Also tells how
+    /// often it was tried again.
+    pub(super) fn read_alone(
+        &self,
+        sample: SampleId,
+        part: &mut Option<(Part, Epoch)>,
+        image: &mut Scratch,
+    ) -> (Result<Piece, ReadError>, u32) {
+        let mut filling = self.stores.arena.own(self.spec.catalog.size(sample).0 as usize);
+        let (read, retries) = self.read_source(sample, filling.bytes_mut());
+        if let Err(error) = read {
+            return (Err(error), retries);
+        }
+        let Some(images) = &self.spec.images else { return (Ok(Piece::whole(filling.share())), retries) };
+        let Some((mut place, epoch)) = part.take() else { return (Err(ReadError::Empty), retries) };
+        let key = images.key(epoch, sample);
+        match images.pipeline.run(filling.bytes(), key, image, place.bytes_mut()) {
+            Ok(()) => (Ok(place.share()), retries),
+            Err(error) => {
+                *part = Some((place, epoch));
+                (Err(error.into()), retries)
+            }
+        }
     }
 }
 
-fn keep_on_disk(disk: &dyn Tier, sample: SampleId, block: &Block) -> bool {
-    match disk.keep(sample, block.bytes()) {
+/// What a task has read.
+fn bytes_of<'a>(raw: &'a Raw, buffer: &'a [u8]) -> &'a [u8] {
+    match raw {
+        Raw::Fill(filling) => filling.bytes(),
+        Raw::Held(block) => block.bytes(),
+        Raw::Passing => buffer,
+    }
+}
+
+fn keep(tier: &dyn Tier, sample: SampleId, data: &[u8]) -> bool {
+    match tier.keep(sample, data) {
         Ok(kept) => kept == Kept::Yes,
         Err(error) => {
             tracing::warn!("{error}; going on without");

@@ -12,6 +12,7 @@ use std::io;
 use foresee_core::ids::SampleId;
 use foresee_core::model::Curve;
 use foresee_core::units::{Bytes, Seconds};
+use foresee_image::ImageError;
 
 pub use self::faulty::{Faults, Faulty};
 pub use self::local::LocalFiles;
@@ -64,6 +65,9 @@ pub enum ReadError {
     /// The storage refused.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// Its bytes are no image.
+    #[error("{0}")]
+    Image(#[from] ImageError),
 }
 
 impl ReadError {
@@ -73,7 +77,7 @@ impl ReadError {
         let lasting = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied, io::ErrorKind::IsADirectory];
         match self {
             Self::Io(error) => !lasting.contains(&error.kind()),
-            Self::Empty | Self::Shrank { .. } | Self::Grew { .. } => false,
+            Self::Empty | Self::Shrank { .. } | Self::Grew { .. } | Self::Image(_) => false,
         }
     }
 }

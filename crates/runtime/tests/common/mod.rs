@@ -121,6 +121,7 @@ pub(crate) fn job_spec(source: &Made) -> JobSpec {
         policy: "foresee".into(),
         assignment: Assignment::Order,
         on_error: OnError::Raise,
+        images: None,
         config,
         rank: 0,
         world: 1,
