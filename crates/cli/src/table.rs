@@ -1,6 +1,6 @@
 //! Results as people read them in a terminal.
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -91,8 +91,10 @@ pub(crate) fn time(seconds: f64) -> String {
 
 /// Prints to standard output; a reader that has gone away is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
-    match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        done => done.context("standard output"),
-    }
+    writeln!(std::io::stdout().lock(), "{text}").or_else(forgive_broken_pipe).context("standard output")
+}
+
+/// A reader that has gone away is no error.
+pub(crate) fn forgive_broken_pipe(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
 }
