@@ -54,7 +54,7 @@ impl Job {
     ) -> Result<bool, JobError> {
         consumer.since.get_or_insert_with(Instant::now);
         if self.spec.policy == "naive" {
-            return self.gather_on_demand(consumer, shared, wanted);
+            return self.gather_on_demand(consumer, shared, wanted, deadline);
         }
         if std::mem::take(&mut consumer.reported) {
             self.try_again(shared);
@@ -95,8 +95,19 @@ impl Job {
     }
 
     /// Reads the next samples here and now, as a loader without a staging buffer would.
-    fn gather_on_demand(&self, consumer: &mut Consumer, shared: &Arc<Shared>, wanted: usize) -> Result<bool, JobError> {
+    fn gather_on_demand(
+        &self,
+        consumer: &mut Consumer,
+        shared: &Arc<Shared>,
+        wanted: usize,
+        deadline: Instant,
+    ) -> Result<bool, JobError> {
+        let before = consumer.taking.len();
         while consumer.taking.len() < wanted {
+            // One at least, or a caller without patience would never get any.
+            if consumer.taking.len() > before && Instant::now() >= deadline {
+                return Ok(false);
+            }
             let mut state = shared.state();
             let Some(Consumed::OnDemand(read)) = state.desk.consume() else { break };
             drop(state);

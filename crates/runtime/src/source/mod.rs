@@ -15,7 +15,7 @@ use foresee_core::units::{Bytes, Seconds};
 
 pub use self::faulty::{Faults, Faulty};
 pub use self::local::LocalFiles;
-pub use self::throttle::{Throttle, ThrottleError};
+pub use self::throttle::{Throttle, ThrottleError, Turn};
 pub use self::throttled::Throttled;
 
 /// Something that holds all samples of a dataset.
