@@ -43,7 +43,7 @@ impl Ahead {
 
     /// The next access; `None` at the end of the job. `maps` will be asked about it soon.
     #[inline]
-    pub(super) fn peek(&mut self, maps: &[&TierMap]) -> Option<Upcoming> {
+    pub(super) fn peek(&mut self, maps: [Option<&TierMap>; 2]) -> Option<Upcoming> {
         if self.at == self.upcoming.len() {
             self.look_up(maps);
         }
@@ -73,7 +73,7 @@ impl Ahead {
 
     /// Draws the next accesses, then touches all that is known of them.
     #[cold]
-    fn look_up(&mut self, maps: &[&TierMap]) {
+    fn look_up(&mut self, maps: [Option<&TierMap>; 2]) {
         self.at = 0;
         self.upcoming.clear();
         self.stream.draw(LOOKED_UP, |sample, Mark { epoch, step }| {
@@ -87,7 +87,7 @@ impl Ahead {
                 next.home = homes.get(next.sample);
             }
         }
-        for map in maps {
+        for map in maps.into_iter().flatten() {
             for next in &self.upcoming {
                 std::hint::black_box(map.get(next.sample));
             }
