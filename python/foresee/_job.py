@@ -234,7 +234,8 @@ def _shuffle(shuffle: Any, epochs: int) -> Any:
         raise ArgumentTypeError(said) from None
     if not lists:
         raise ConfigError("shuffle=[]: give a list of samples for each epoch, or one for all epochs")
-    if hasattr(lists[0], "__index__"):
+    # Rows of an array look like a number to those who only ask for __index__.
+    if hasattr(lists[0], "__index__") and getattr(lists[0], "ndim", 0) == 0:
         return [lists] * epochs
     for place, samples in enumerate(lists):
         if isinstance(samples, str) or not hasattr(samples, "__iter__"):

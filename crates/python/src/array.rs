@@ -1,5 +1,5 @@
-//! A few numbers for Python without NumPy: labels, indices, masks. Read-only; NumPy, torch and memoryviews see them in
-//! place.
+//! A few numbers for Python without `NumPy`: labels, indices, masks. Read-only; `NumPy`, torch and memoryviews see
+//! them in place.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -83,7 +83,8 @@ impl Array {
             };
             return part.into_bound_py_any(py);
         }
-        let index: isize = index.extract().map_err(|_| PyTypeError::new_err("an index is a whole number or a slice"))?;
+        let index: isize =
+            index.extract().map_err(|_| PyTypeError::new_err("an index is a whole number or a slice"))?;
         self.item(py, position(index, self.memory.items())?)
     }
 
@@ -164,7 +165,7 @@ impl Array {
     }
 }
 
-/// NumPy's older way to see memory in place.
+/// `NumPy`'s older way to see memory in place.
 pub(crate) fn array_interface<'py>(py: Python<'py>, memory: &Memory, kind: &str) -> PyResult<Bound<'py, PyDict>> {
     let interface = PyDict::new(py);
     interface.set_item("version", 3)?;

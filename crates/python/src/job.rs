@@ -29,7 +29,7 @@ use crate::view::{self, Memory, Viewed};
 use crate::{PATIENCE, log};
 
 /// How long closing waits for reads that are under way: longer than a healthy read, shorter than a user's patience.
-const CLOSE_MAX: Duration = Duration::from_millis(1000);
+const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 /// What a job is made from; `python/foresee/_job.py` has checked it.
 #[derive(FromPyObject)]
@@ -209,9 +209,8 @@ impl Job {
 
     fn load(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
         let value = from_python(state, "state", 0)?;
-        let saved: Saved = serde_json::from_value(value).map_err(|wrong| {
-            error(py, Kind::Config, format!("state: {wrong}; give what state_dict() returned"))
-        })?;
+        let saved: Saved = serde_json::from_value(value)
+            .map_err(|wrong| error(py, Kind::Config, format!("state: {wrong}; give what state_dict() returned")))?;
         let job = self.job(py)?;
         py.detach(|| job.load(&saved)).map_err(|wrong| errors::job(py, &wrong))?;
         self.held().loaded = Some(saved);
