@@ -66,9 +66,7 @@ class Job:
         world_size: int | None = None,
     ) -> None:
         if not isinstance(dataset, Dataset):
-            raise ArgumentTypeError(
-                f"dataset={_check.shown(dataset)}: give a foresee.ImageFolder or foresee.Files"
-            )
+            raise ArgumentTypeError(f"dataset={_check.shown(dataset)}: give a foresee.ImageFolder or foresee.Files")
         epochs = _check.whole("epochs", epochs, 1, _NUMBER_MAX)
         rank, world_size = _launch.find_rank(rank, world_size)
         self._arguments: dict[str, Any] = {
@@ -257,7 +255,9 @@ def _say_alone(rank: int, world_size: int) -> None:
     global _said_alone
     if not _said_alone:
         _said_alone = True
-        _log.warning("rank %d of %d runs alone: it reads what it needs by itself, nothing from other ranks", rank, world_size)
+        _log.warning(
+            "rank %d of %d runs alone: it reads what it needs by itself, nothing from other ranks", rank, world_size
+        )
 
 
 def _rebuilt(kind: type[Job], dataset: Dataset, arguments: dict[str, Any], state: dict[str, Any]) -> Job:

@@ -183,7 +183,7 @@ def test_states_of_other_jobs_are_refused(files):
     dataset = files(10)
     state = foresee.Job(dataset, 2, 1, seed=1).state_dict()
     job = foresee.Job(dataset, 2, 1, seed=2)
-    assert "the state is of another job: seed was Some(1)" in refused(lambda: job.load_state_dict(state))
+    assert "the state is of another job: seed was 1, and is 2 here" in refused(lambda: job.load_state_dict(state))
     assert "state: missing field" in refused(lambda: job.load_state_dict({}))
     assert "state=3: give what state_dict() returned" in refused(lambda: job.load_state_dict(3), TypeError)
     assert next(job).step == 0
@@ -245,6 +245,11 @@ def test_no_permission_is_said(folder, tmp_path):
 
 def test_an_uncaught_error_ends_in_its_line(folder):
     code = "import foresee; foresee.Job(foresee.Files([__file__]), 0, 1)"
-    ran = subprocess.run([sys.executable, "-c", code.replace("__file__", "'/bin/sh'")], capture_output=True, text=True,
-                         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", code.replace("__file__", "'/bin/sh'")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
     assert ran.stderr.strip().endswith("ConfigError: batch_size=0: give at least 1")
