@@ -1,6 +1,7 @@
 //! The `foresee` command, for its binary and for whoever offers it under another roof, such as a Python package. Bad input
 //! ends with exit code 2 and one line that says what is wrong and what to do.
 
+mod bench;
 mod histograms;
 mod plan;
 mod progress;
@@ -16,6 +17,8 @@ use clap::{Parser, Subcommand};
 
 const SUCCESS: u8 = 0;
 const BAD_INPUT: u8 = 2;
+/// What shells report of a command that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
 
 /// Training-data I/O that knows every future read.
 #[derive(Parser)]
@@ -31,6 +34,8 @@ enum Command {
     Simulate(simulate::Arguments),
     /// Say what to expect of a training job before it runs, from a scenario or from a folder with the dataset.
     Plan(plan::Arguments),
+    /// Load a dataset as a training job would and say how fast that is.
+    Bench(bench::Arguments),
 }
 
 /// Runs the command; `arguments` begin with its name.
@@ -42,17 +47,20 @@ pub fn run<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) ->
 pub fn status<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> u8 {
     let done = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => match arguments.command {
-            Command::Simulate(arguments) => simulate::run(&arguments),
-            Command::Plan(arguments) => plan::run(&arguments),
+            Command::Simulate(arguments) => simulate::run(&arguments).map(|()| SUCCESS),
+            Command::Plan(arguments) => plan::run(&arguments).map(|()| SUCCESS),
+            Command::Bench(arguments) => bench::run(&arguments).map(|ended| match ended {
+                bench::Ended::Whole => SUCCESS,
+                bench::Ended::Interrupted => INTERRUPTED,
+            }),
         },
         // Help and version; whoever reads them may have gone away.
-        Err(asked) if !asked.use_stderr() => asked.print().or_else(table::forgive_broken_pipe).map_err(Into::into),
+        Err(asked) if !asked.use_stderr() => {
+            asked.print().or_else(table::forgive_broken_pipe).map(|()| SUCCESS).map_err(Into::into)
+        }
         Err(wrong) => Err(anyhow::Error::msg(usage(&wrong))),
     };
-    match done {
-        Ok(()) => SUCCESS,
-        Err(error) => refuse(&format!("{error:#}")),
-    }
+    done.unwrap_or_else(|error| refuse(&format!("{error:#}")))
 }
 
 /// What is wrong with the command line, in one line.

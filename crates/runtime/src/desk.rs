@@ -75,7 +75,9 @@ impl Desk {
         record: bool,
     ) -> Self {
         let mut arrived = TierMap::new(samples, tiers);
-        held.iter().for_each(|&(sample, tier)| arrived.set(sample, Some(tier)));
+        for &(sample, tier) in held {
+            arrived.set(sample, Some(tier));
+        }
         Self { engine, sight: Sight { model, arrived, reading: 0 }, record: record.then(Vec::new) }
     }
 

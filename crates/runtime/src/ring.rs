@@ -17,7 +17,7 @@ struct Taken {
 #[derive(Debug)]
 pub(crate) struct Ring {
     capacity: u64,
-    /// How much of it is used; takes effect when the ring comes round.
+    /// How much of it is to be used.
     limit: u64,
     /// Where the current round ends.
     end: u64,
@@ -42,7 +42,7 @@ impl Ring {
         Self { capacity, limit: capacity, end: capacity, head: 0, used: 0, taken: VecDeque::new(), first: 0 }
     }
 
-    /// Uses less, or again more, of the ring, once it comes round.
+    /// Uses more of the ring, once it comes round, or less, once it is empty.
     pub(crate) fn limit(&mut self, limit: u64) {
         self.limit = limit.min(self.capacity);
         if self.taken.is_empty() {
@@ -55,10 +55,13 @@ impl Ring {
         if self.taken.is_empty() {
             self.restart();
         }
-        let before_end = self.end - self.head;
         let tail = (self.head + self.end - self.used) % self.end.max(1);
         // In use: either [tail, head), or all but [head, tail).
         let wrapped = self.used > 0 && self.head <= tail;
+        if !wrapped && self.limit > self.end {
+            self.end = self.limit;
+        }
+        let before_end = self.end - self.head;
         let (offset, skipped) = match (wrapped, len) {
             (true, len) if len <= tail - self.head => (self.head, 0),
             (false, len) if len <= before_end => (self.head, 0),

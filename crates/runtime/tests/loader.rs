@@ -66,7 +66,9 @@ fn steps(source: &Made, world: u32, seed: u64, tail: Tail, from: Option<&Saved>,
         }
         saved = Some(job.save());
     }
-    all.iter_mut().for_each(|(_, samples)| samples.sort_unstable());
+    for (_, samples) in &mut all {
+        samples.sort_unstable();
+    }
     (all, saved)
 }
 

@@ -80,7 +80,7 @@ impl Shared {
             return None;
         }
         let memories = self.stores.tiers.iter().enumerate().filter_map(|(index, store)| match store {
-            Store::Memory(memory, _) => Some((TierId(index as u8 + 1), memory)),
+            Store::Memory(memory) => Some((TierId(index as u8 + 1), memory)),
             Store::Nothing | Store::Disk(..) => None,
         });
         memories.filter(|(_, memory)| !memory.settle(sample, block)).map(|(tier, _)| tier).next()

@@ -2,12 +2,14 @@
 //!
 //! - `spec`: what a job is made from; `error`: what can be wrong with it.
 //! - `state`: what threads share, behind one lock; `threads`: how many of them may be busy.
+//! - `consume`: handing samples over.
 //! - `stores`: arena and tiers; `work`: what a loader thread does; `lease`: samples in the trainer's hands.
 //! - `saved`: where a job stands, to go on later; `stats`: what happened so far.
 //!
 //! Nothing is started before the first sample is asked for. Whoever asks sleeps at most as long as it says, so that a
 //! caller with signals to look after can do so and ask again: nothing is lost in between.
 
+mod consume;
 mod error;
 mod lease;
 mod saved;
@@ -20,20 +22,19 @@ mod threads;
 mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use foresee_core::engine::Consumed;
 use foresee_core::ids::{Epoch, SampleId, Step};
-use foresee_core::model::Origin;
-use foresee_core::stream::{EpochOrder, Layout, Mark, Orders};
-use foresee_core::units::{Bytes, Seconds};
+use foresee_core::stream::{Layout, Mark, Orders};
+use foresee_core::units::Bytes;
 
+use self::consume::Consumer;
 pub use self::error::JobError;
 pub use self::lease::Lease;
 pub use self::saved::Saved;
 pub use self::spec::{JobSpec, OnError, POLICIES};
-use self::state::{Failure, Polled, Staged, State};
+use self::state::State;
 pub use self::stats::Stats;
 use self::stores::Stores;
 use crate::arena::Arena;
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     /// Whether the number of threads follows the reads.
     auto: bool,
     reads: AtomicU64,
+    largest_bytes: u64,
     /// Memory of the process's budget, given back at the end.
     granted_bytes: u64,
     /// Forks before this one.
@@ -76,10 +78,14 @@ impl Shared {
 
     /// Uses its part of the staging buffer when several jobs share it, and at least what the largest sample needs.
     fn limit_staging(&self, jobs: usize) {
-        let catalog = &self.spec.catalog;
-        let largest = catalog.samples().map(|sample| catalog.size(sample).0).max().unwrap_or(0);
-        let bytes = (self.spec.config.staging.capacity_bytes / jobs.max(1) as u64).max(largest);
-        self.state().desk.limit_staging(Bytes(bytes));
+        let most = (self.spec.config.staging.capacity_bytes / jobs.max(1) as u64).max(self.largest_bytes);
+        let mut state = self.state();
+        let bytes = state.window.bound(most);
+        self.stage_ahead(&mut state, bytes);
+    }
+
+    fn stage_ahead(&self, state: &mut State, bytes: u64) {
+        state.desk.limit_staging(Bytes(bytes));
         self.stores.arena.limit_staging(bytes);
     }
 }
@@ -142,6 +148,8 @@ pub struct Job {
     running: Mutex<Option<Arc<Shared>>>,
     /// Where the consumer stands, for whoever cannot wait for it: epoch and step, then samples of the step.
     at: [AtomicU64; 2],
+    /// The dealing, and the world that the job began with. Only loading a state changes it.
+    course: RwLock<(Layout, u32)>,
     /// Where this run began.
     began: Mutex<Began>,
     made: Instant,
@@ -156,32 +164,6 @@ struct Began {
     held_bytes: u64,
 }
 
-/// Where the trainer stands.
-struct Consumer {
-    layout: Layout,
-    /// The world that the job began with: its tail was padded or dropped for it.
-    began_with: u32,
-    mark: Mark,
-    /// Samples of this step that were handed over one by one.
-    index: u32,
-    taking: Vec<Taken>,
-    /// When the trainer began to wait for what it is about to get.
-    since: Option<Instant>,
-    /// Samples to pass over after a start in the middle of a step.
-    skip: u32,
-    order: Option<(Epoch, Arc<EpochOrder>)>,
-    /// The sample that is next has been reported as broken.
-    reported: bool,
-}
-
-/// A sample that waits for the rest of its batch.
-struct Taken {
-    id: SampleId,
-    lease: Lease,
-    origin: Origin,
-    fetched: Instant,
-}
-
 impl Job {
     /// A job at its beginning. Checks all that can be checked without reading; starts nothing.
     pub fn new(spec: JobSpec) -> Result<Self, JobError> {
@@ -189,8 +171,8 @@ impl Job {
         let layout = spec.layout(orders.len())?;
         spec.policy()?;
         spec.check()?;
-        let mark = Mark::START;
-        Ok(Self::at(Arc::new(spec), orders, Consumer::new(layout, mark, 0)))
+        let world = spec.world;
+        Ok(Self::at(Arc::new(spec), orders, Consumer::new(layout, world, Mark::START, 0)))
     }
 
     fn at(spec: Arc<JobSpec>, orders: Orders, consumer: Consumer) -> Self {
@@ -198,6 +180,7 @@ impl Job {
             spec,
             orders,
             at: [AtomicU64::new(0), AtomicU64::new(0)],
+            course: RwLock::new((consumer.layout.clone(), consumer.began_with)),
             began: Mutex::new(Began { mark: consumer.mark, held_bytes: 0 }),
             consumer: Mutex::new(consumer),
             running: Mutex::new(None),
@@ -260,155 +243,6 @@ impl Job {
         Ok(Asked::Batch(self.hand_over(&mut consumer, &shared)))
     }
 
-    /// Takes the next samples until there are `wanted`, or until the deadline.
-    fn gather(
-        &self,
-        consumer: &mut Consumer,
-        shared: &Arc<Shared>,
-        wanted: usize,
-        deadline: Instant,
-    ) -> Result<bool, JobError> {
-        consumer.since.get_or_insert_with(Instant::now);
-        if self.spec.policy == "naive" {
-            return self.gather_on_demand(consumer, shared, wanted, deadline);
-        }
-        if std::mem::take(&mut consumer.reported) {
-            self.try_again(shared);
-        }
-        let mut state = shared.state();
-        loop {
-            let mut polled = Polled::More;
-            while consumer.taking.len() < wanted {
-                match state.take() {
-                    Some(Ok(staged)) => consumer.taking.push(lend(shared, &mut state, staged)),
-                    Some(Err(failure)) => {
-                        consumer.reported = true;
-                        return Err(self.broken(&failure));
-                    }
-                    None if polled == Polled::More && state.slots.is_empty() => polled = state.advance(&shared.stores),
-                    None => break,
-                }
-            }
-            if consumer.taking.len() >= wanted {
-                drop(state);
-                // There is room again, or more to read.
-                shared.pool.signal();
-                return Ok(true);
-            }
-            if state.closed {
-                return Err(JobError::Closed);
-            }
-            if polled == Polled::Full && state.forgive_if_stuck() {
-                state.counts.outside += 1;
-                continue;
-            }
-            if Instant::now() >= deadline {
-                return Ok(false);
-            }
-            state.want((wanted - consumer.taking.len()) as u64);
-            state = wait(shared, state, deadline);
-        }
-    }
-
-    /// Reads the next samples here and now, as a loader without a staging buffer would.
-    fn gather_on_demand(
-        &self,
-        consumer: &mut Consumer,
-        shared: &Arc<Shared>,
-        wanted: usize,
-        deadline: Instant,
-    ) -> Result<bool, JobError> {
-        let before = consumer.taking.len();
-        while consumer.taking.len() < wanted {
-            // One at least, or a caller without patience would never get any.
-            if consumer.taking.len() > before && Instant::now() >= deadline {
-                return Ok(false);
-            }
-            let mut state = shared.state();
-            let Some(Consumed::OnDemand(read)) = state.desk.consume() else { break };
-            drop(state);
-            let (staged, retries) = self.read_now(shared, read.sample);
-            let mut state = shared.state();
-            state.desk.complete(&read);
-            state.counts.retries += u64::from(retries);
-            let staged = staged.map_err(|failure| self.broken(&failure))?;
-            let took = Seconds(0.0);
-            state.tally.record(foresee_core::tally::Event::Read { origin: Origin::Source, bytes: read.bytes, took });
-            let lease = Lease::new(shared, &staged, Bytes(0), state.generation);
-            consumer.taking.push(Taken { id: staged.sample, lease, origin: Origin::Source, fetched: staged.fetched });
-        }
-        Ok(true)
-    }
-
-    /// Tries once more to read the sample that was reported as broken: somebody may have mended it.
-    fn try_again(&self, shared: &Shared) {
-        let failed = match shared.state().take() {
-            Some(Err(failure)) => failure.sample,
-            _ => return,
-        };
-        if let (Ok(staged), _) = self.read_now(shared, failed) {
-            shared.state().mend(staged);
-        }
-    }
-
-    fn read_now(&self, shared: &Shared, sample: SampleId) -> (Result<Staged, Failure>, u32) {
-        let mut filling = shared.stores.arena.own(self.spec.catalog.size(sample).0 as usize);
-        let (read, retries) = shared.read_source(sample, filling.bytes_mut());
-        let staged = read
-            .map(|()| Staged { block: filling.share(), sample, origin: Origin::Source, fetched: Instant::now() })
-            .map_err(|cause| Failure { sample, cause: Arc::new(cause) });
-        (staged, retries)
-    }
-
-    fn broken(&self, failure: &Failure) -> JobError {
-        let (rank, sample, cause) = (self.spec.rank, failure.sample, Arc::clone(&failure.cause));
-        JobError::Sample { rank, sample, name: self.spec.source.name(sample), cause }
-    }
-
-    /// Makes a batch of what was taken, and steps on.
-    fn hand_over(&self, consumer: &mut Consumer, shared: &Shared) -> Batch {
-        let stall_s = self.count(consumer, shared);
-        let Mark { epoch, step } = consumer.mark;
-        let taken = std::mem::take(&mut consumer.taking);
-        let first = consumer.index;
-        let samples = taken.into_iter().zip(first..).map(|(taken, index)| Sample {
-            id: taken.id,
-            padded: consumer.layout.dealt(self.spec.rank(), step, index).padded,
-            lease: taken.lease,
-        });
-        let batch = Batch { epoch: epoch.0, step: step.0, samples: samples.collect() };
-        consumer.index += batch.samples.len() as u32;
-        if consumer.index >= consumer.layout.local_len(self.spec.rank(), step) {
-            consumer.step_on();
-        }
-        self.note_place(consumer);
-        if let Some(trace) = &shared.trace {
-            trace.batch(batch.epoch, batch.step, batch.samples.len(), stall_s);
-        }
-        batch
-    }
-
-    /// Counts what is about to be handed over, and blames the wait for it.
-    fn count(&self, consumer: &mut Consumer, shared: &Shared) -> f64 {
-        let now = Instant::now();
-        let since = consumer.since.take().unwrap_or(now);
-        let last = consumer.taking.iter().max_by_key(|taken| taken.fetched);
-        let mut state = shared.state();
-        let mut stall_s = 0.0;
-        if let Some(last) = last.filter(|last| last.fetched > since) {
-            stall_s = (now - since).as_secs_f64();
-            let fetched = (last.fetched - since).as_secs_f64();
-            state.causes.blame(last.origin, [0.0, fetched, stall_s].map(Seconds));
-            state.tally.record(foresee_core::tally::Event::Stall(Seconds(stall_s)));
-        }
-        state.counts.batches += 1;
-        state.counts.samples += consumer.taking.len() as u64;
-        state.counts.bytes += consumer.taking.iter().map(|taken| taken.lease.bytes().len() as u64).sum::<u64>();
-        let first = (now - self.made).as_nanos() as u64;
-        let _ = self.first_batch_ns.compare_exchange(0, first.max(1), Ordering::Relaxed, Ordering::Relaxed);
-        stall_s
-    }
-
     /// Moves to the beginning of an epoch that is not behind. Nothing is read to get there.
     pub fn seek(&self, epoch: u32) -> Result<(), JobError> {
         let mut consumer = self.consumer();
@@ -419,9 +253,7 @@ impl Job {
         if epoch <= at.0 || epoch > self.spec.epochs {
             return Err(JobError::Seek { epoch, at: at.0, epochs: self.spec.epochs });
         }
-        let layout = consumer.layout.clone();
-        let began_with = consumer.began_with;
-        *consumer = Consumer { began_with, ..Consumer::new(layout, Mark { epoch: Epoch(epoch), step: Step(0) }, 0) };
+        consumer.move_to(Mark { epoch: Epoch(epoch), step: Step(0) });
         self.restart(&consumer)
     }
 
@@ -446,7 +278,8 @@ impl Job {
         let mark = saved.mark(&self.spec, &layout)?;
         let mut consumer = self.consumer();
         let index = if saved.world == self.spec.world { saved.index } else { 0 };
-        *consumer = Consumer { began_with: saved.began_with, ..Consumer::new(layout, mark, index) };
+        *self.course.write().unwrap_or_else(PoisonError::into_inner) = (layout.clone(), saved.began_with);
+        *consumer = Consumer::new(layout, saved.began_with, mark, index);
         self.note_place(&consumer);
         self.restart(&consumer)
     }
@@ -461,7 +294,7 @@ impl Job {
     pub fn recording(&self) -> Option<(Vec<Entry>, Desk)> {
         let shared = self.lock_running().clone()?;
         let entries = shared.state().desk.record()?.to_vec();
-        let consumer = Consumer::new(self.consumer().layout.clone(), Mark::START, 0);
+        let consumer = Consumer::new(self.consumer().layout.clone(), self.spec.world, Mark::START, 0);
         let desk = self.desk(&consumer, &shared.stores, &[]).ok()?;
         Some((entries, desk))
     }
@@ -486,8 +319,10 @@ impl Job {
         let packed = self.at[0].load(Ordering::Acquire);
         let index = self.at[1].load(Ordering::Acquire) as u32;
         let mark = Mark { epoch: Epoch((packed >> 32) as u32), step: Step(packed as u32) };
-        let layout = self.spec.layout(self.orders.len())?;
-        Ok(Self::at(Arc::clone(&self.spec), self.spec.orders()?, Consumer::new(layout, mark, index)))
+        // A lock that is only held for reading at the time of the fork can still be read.
+        let (layout, began_with) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let consumer = Consumer::new(layout, began_with, mark, index);
+        Ok(Self::at(Arc::clone(&self.spec), self.spec.orders()?, consumer))
     }
 
     /// Ends the job: threads do nothing more for it. Samples in the trainer's hands stay as they are.
@@ -530,54 +365,4 @@ impl Drop for Job {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-impl Consumer {
-    fn new(layout: Layout, mark: Mark, index: u32) -> Self {
-        let began_with = layout.world();
-        let (taking, since, order) = (Vec::new(), None, None);
-        Self { layout, began_with, mark, index, taking, since, skip: index, order, reported: false }
-    }
-
-    fn step_on(&mut self) {
-        self.index = 0;
-        self.mark.step.0 += 1;
-        if self.mark.step.0 >= self.layout.steps() {
-            self.mark = Mark { epoch: Epoch(self.mark.epoch.0 + 1), step: Step(0) };
-        }
-    }
-
-    /// The order of an epoch; the last one is kept at hand.
-    fn order(&mut self, orders: &Orders, epoch: Epoch) -> Arc<EpochOrder> {
-        match &self.order {
-            Some((held, order)) if *held == epoch => Arc::clone(order),
-            _ => {
-                let order = orders.epoch(epoch);
-                self.order = Some((epoch, Arc::clone(&order)));
-                order
-            }
-        }
-    }
-}
-
-/// Sleeps until something happened that the trainer can use.
-fn wait<'a>(shared: &'a Shared, state: MutexGuard<'a, State>, deadline: Instant) -> MutexGuard<'a, State> {
-    shared.waiting.store(true, Ordering::Relaxed);
-    shared.pool.signal();
-    let patience = deadline.saturating_duration_since(Instant::now());
-    let events = state.events;
-    let asleep = shared.ready.wait_timeout_while(state, patience, |state| state.events == events && !state.closed);
-    shared.waiting.store(false, Ordering::Relaxed);
-    asleep.unwrap_or_else(PoisonError::into_inner).0
-}
-
-/// Puts a staged sample into the trainer's hands.
-fn lend(shared: &Arc<Shared>, state: &mut State, staged: Staged) -> Taken {
-    let bytes = Bytes(staged.block.bytes().len() as u64);
-    state.lend(bytes);
-    if staged.block.is_own() {
-        state.counts.outside += 1;
-    }
-    let lease = Lease::new(shared, &staged, bytes, state.generation);
-    Taken { id: staged.sample, lease, origin: staged.origin, fetched: staged.fetched }
 }

@@ -143,7 +143,7 @@ impl JobSpec {
     }
 
     /// What reads cost, as far as it is known.
-    pub(super) fn model(&self, brief: &Brief) -> Arc<Model> {
+    pub(super) fn model(brief: &Brief) -> Arc<Model> {
         let unlimited = Rate(UNLIMITED_MB_PER_S);
         let trainer = Trainer { compute: unlimited, preprocess: unlimited, expansion: 1.0 };
         Arc::new(Model::new(&brief.system, &trainer, 1))

@@ -9,10 +9,10 @@ use foresee_core::ids::{SampleId, TierId};
 use foresee_core::units::Bytes;
 
 use super::error::JobError;
-use super::state::State;
+use super::state::{State, Window};
 use super::stores::{Store, Stores};
 use super::threads::{Auto, Lanes};
-use super::{Began, Consumer, Job, Shared};
+use super::{Began, Consumer, Job, JobSpec, Shared};
 use crate::arena::Arena;
 use crate::desk::Desk;
 use crate::fork;
@@ -20,6 +20,10 @@ use crate::machine;
 use crate::pool::{Pool, Work};
 use crate::tier::{DiskSpec, DiskTier, MemoryTier};
 use crate::trace::Trace;
+
+/// Staged ahead to begin with: about what a processor's cache holds. Two batches and a half where that is more: one in the
+/// trainer's hands, one whole, one on its way.
+const WINDOW_BYTES: u64 = 16 << 20;
 
 impl Job {
     /// The running job; started where the consumer stands if it does not run yet.
@@ -64,7 +68,8 @@ impl Job {
         let threads: Vec<u32> = self.spec.config.tiers.iter().map(|tier| tier.threads).collect();
         let lanes = Lanes::new(staging, &threads, auto.then(|| Auto::new(machine::cores())));
         let most = lanes.most();
-        let mut state = State::new(desk, lanes, stores.tiers.len() + 1);
+        let (window, largest_bytes) = self.window();
+        let mut state = State::new(desk, lanes, stores.tiers.len() + 1, window);
         state.evict(&stores);
         let trace = self.spec.config.trace.as_deref().map(Trace::create).transpose();
         let shared = Arc::new(Shared {
@@ -77,12 +82,22 @@ impl Job {
             waiting: AtomicBool::new(false),
             auto,
             reads: AtomicU64::new(0),
+            largest_bytes,
             granted_bytes,
             generation: fork::generation(),
         });
         let work: Arc<dyn Work> = Arc::clone(&shared) as Arc<dyn Work>;
         pool.join(&work, most).map_err(system("cannot start loader threads"))?;
         Ok(shared)
+    }
+
+    /// How much is staged ahead to begin with, and the size of the largest sample.
+    fn window(&self) -> (Window, u64) {
+        let spec = &self.spec;
+        let largest = spec.catalog.samples().map(|sample| spec.catalog.size(sample).0).max().unwrap_or(0);
+        let mean = spec.catalog.total().0 / u64::from(spec.catalog.len().max(1));
+        let batches = mean.saturating_mul(u64::from(spec.batch_size)).saturating_mul(5) / 2;
+        (Window::new(batches.max(WINDOW_BYTES).max(largest), spec.config.staging.capacity_bytes), largest)
     }
 
     /// An engine where the consumer stands, with what the tiers hold.
@@ -99,7 +114,7 @@ impl Job {
         let policy = spec.policy()?;
         let unsupported = |cause| JobError::Unsupported { policy: spec.policy.clone(), cause };
         let mut plan = policy.plan(&brief).map_err(unsupported)?;
-        let model = spec.model(&brief);
+        let model = JobSpec::model(&brief);
         let engine = Engine::new(&brief, &mut plan, Arc::clone(&model), spec.rank());
         Ok(Desk::new(engine, model, kept.len() + 1, spec.catalog.len(), held, spec.record))
     }
@@ -119,7 +134,7 @@ impl Job {
         for tier in &spec.config.tiers {
             let store = match &tier.kind {
                 _ if tier.capacity_bytes == 0 || !keeps => Store::Nothing,
-                TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena)), granted),
+                TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena), granted)),
                 TierKind::Disk { path, free_space_floor_bytes } => {
                     let opened = open_disk(&self.spec, path, tier.capacity_bytes, *free_space_floor_bytes);
                     let disk = opened.inspect_err(|_| pool.take_back(&spec.config, granted))?;
@@ -133,10 +148,9 @@ impl Job {
 }
 
 /// Opens the cache of this dataset and rank; caches of other datasets that this rank left behind make way.
-fn open_disk(spec: &super::JobSpec, folder: &std::path::Path, capacity: u64, floor: u64) -> Result<DiskTier, JobError> {
+fn open_disk(spec: &JobSpec, folder: &std::path::Path, capacity: u64, floor: u64) -> Result<DiskTier, JobError> {
     let suffix = format!("-rank{}", spec.rank);
-    let digest: String = spec.dataset.iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = format!("{digest}{suffix}");
+    let name = format!("{}{suffix}", foresee_core::digest::Digest(spec.dataset));
     let disk = DiskTier::open(&DiskSpec {
         folder: folder.to_owned(),
         name: name.clone(),

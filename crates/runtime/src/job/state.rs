@@ -115,11 +115,42 @@ pub(super) struct State {
     pub(super) tally: Tally,
     pub(super) causes: Causes,
     pub(super) counts: Counts,
+    /// How much is staged ahead at most, and whether that was reached since the trainer waited last.
+    pub(super) window: Window,
     pub(super) closed: bool,
 }
 
+/// How much is staged ahead. It begins with what a few batches need, which stays in the processor's cache, and grows when
+/// the trainer had to wait although all of it had been full: then the source is slow at times, and more would have helped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    bytes: u64,
+    most: u64,
+    was_full: bool,
+}
+
+impl Window {
+    pub(super) fn new(bytes: u64, most: u64) -> Self {
+        Self { bytes: bytes.min(most), most, was_full: false }
+    }
+
+    /// At most so much from now on.
+    pub(super) fn bound(&mut self, most: u64) -> u64 {
+        self.most = most;
+        self.bytes = self.bytes.min(most);
+        self.bytes
+    }
+
+    /// The trainer had to wait. Returns the new size where more would have helped.
+    pub(super) fn grow(&mut self) -> Option<u64> {
+        let grows = std::mem::take(&mut self.was_full) && self.bytes < self.most;
+        self.bytes = if grows { self.bytes.saturating_mul(2).min(self.most) } else { self.bytes };
+        grows.then_some(self.bytes)
+    }
+}
+
 impl State {
-    pub(super) fn new(desk: Desk, lanes: Lanes, tiers: usize) -> Self {
+    pub(super) fn new(desk: Desk, lanes: Lanes, tiers: usize, window: Window) -> Self {
         Self {
             desk,
             generation: 0,
@@ -139,6 +170,7 @@ impl State {
             tally: Tally::new(tiers),
             causes: Causes::new(tiers),
             counts: Counts::default(),
+            window,
             closed: false,
         }
     }
@@ -167,7 +199,10 @@ impl State {
                 Some(read) => read,
                 None => match self.desk.poll(Lane::Staging) {
                     Next::Read(read) => read,
-                    Next::Full => return Polled::Full,
+                    Next::Full => {
+                        self.window.was_full = true;
+                        return Polled::Full;
+                    }
                     Next::Wait(_) | Next::Done => return Polled::Enough,
                 },
             };
@@ -183,7 +218,7 @@ impl State {
     fn place(&mut self, read: Read, stores: &Stores) -> Option<Polled> {
         let mut origin = read.origin;
         if let Origin::Tier(tier) = read.origin
-            && let Store::Memory(memory, _) = stores.store(tier)
+            && let Store::Memory(memory) = stores.store(tier)
         {
             if let Some(block) = memory.share(read.sample) {
                 self.stage_in_place(&read, block);

@@ -89,10 +89,10 @@ impl Stats {
             ..Self::nothing()
         };
         if let Some(shared) = shared {
-            let state = shared.state();
-            stats.count(&state.tally, state.counts);
-            stats.stall_by_s = state.causes.by_name().into_iter().filter(|(_, stall_s)| *stall_s > 0.0).collect();
-            stats.threads = std::iter::once(state.lanes.staging()).chain(state.lanes.of_tiers()).collect();
+            let now = shared.state();
+            stats.count(&now.tally, now.counts);
+            stats.stall_by_s = now.causes.by_name().into_iter().filter(|(_, stall_s)| *stall_s > 0.0).collect();
+            stats.threads = std::iter::once(now.lanes.staging()).chain(now.lanes.of_tiers()).collect();
         }
         stats
     }

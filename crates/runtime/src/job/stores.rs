@@ -12,8 +12,7 @@ use crate::tier::{DiskTier, MemoryTier, Tier};
 pub(super) enum Store {
     /// Switched off.
     Nothing,
-    /// With what it may hold.
-    Memory(MemoryTier, u64),
+    Memory(MemoryTier),
     /// With what it may hold.
     Disk(Box<DiskTier>, u64),
 }
@@ -23,7 +22,8 @@ impl Store {
     pub(super) fn capacity(&self) -> u64 {
         match self {
             Self::Nothing => 0,
-            Self::Memory(_, capacity) | Self::Disk(_, capacity) => *capacity,
+            Self::Memory(memory) => memory.capacity_bytes(),
+            Self::Disk(_, capacity) => *capacity,
         }
     }
 }
@@ -43,7 +43,7 @@ impl Stores {
     fn tier(&self, tier: TierId) -> Option<&dyn Tier> {
         match self.store(tier) {
             Store::Nothing => None,
-            Store::Memory(memory, _) => Some(memory),
+            Store::Memory(memory) => Some(memory),
             Store::Disk(disk, _) => Some(disk.as_ref()),
         }
     }
@@ -77,6 +77,6 @@ impl Stores {
     }
 
     fn stays_in_memory(&self, read: &Read) -> bool {
-        read.keep.is_some_and(|tier| matches!(self.store(tier), Store::Memory(..)))
+        read.keep.is_some_and(|tier| matches!(self.store(tier), Store::Memory(_)))
     }
 }

@@ -86,8 +86,8 @@ struct Done {
 impl Shared {
     /// Does a read and brings it in.
     fn perform(&self, mut task: Task) -> std::sync::MutexGuard<'_, State> {
-        let measured =
-            (self.auto && self.reads.fetch_add(1, Ordering::Relaxed) % MEASURE_EVERY == 0).then(ThreadTime::now);
+        let measured = (self.auto && self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(MEASURE_EVERY))
+            .then(ThreadTime::now);
         let (mut done, read) = self.fetch(&mut task);
         done.slept_s = measured.map(|before| before.slept_s(done.fetched - done.began));
         let state = match read {
@@ -113,7 +113,7 @@ impl Shared {
         if let Origin::Tier(tier) = origin {
             let found = match self.stores.store(tier) {
                 Store::Disk(disk, _) => disk.read(task.read.sample, into),
-                Store::Memory(memory, _) => memory.read(task.read.sample, into),
+                Store::Memory(memory) => memory.read(task.read.sample, into),
                 Store::Nothing => Ok(Found::NotHeld),
             };
             if let Err(error) = &found {
@@ -167,7 +167,7 @@ impl Shared {
             return state;
         };
         let kept = match self.stores.store(tier) {
-            Store::Memory(memory, _) => {
+            Store::Memory(memory) => {
                 memory.hold(read.sample, block);
                 true
             }
