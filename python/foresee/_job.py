@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from . import _check, _launch, _native
 from ._dataset import Dataset
@@ -46,8 +46,6 @@ class Job:
     :param rank: this rank; None finds it (torch.distributed, torchrun, MPI, SLURM).
     :param world_size: the number of ranks.
     """
-
-    _inner: "_native.Job | None" = None
 
     def __init__(
         self,
@@ -138,7 +136,7 @@ class Job:
         """The staging memory, read-only, for whoever wants to register or look at it as a whole. Starts the job."""
         return self._inner.buffer()
 
-    def __iter__(self) -> "Job":
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> _native.Batch:
@@ -182,10 +180,9 @@ class Job:
 
     def close(self) -> None:
         """Ends the job and its reads. What was handed over stays valid. Closing twice is fine."""
-        if self._inner is not None:
-            self._inner.close(False)
+        self._inner.close(False)
 
-    def __enter__(self) -> "Job":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -105,6 +105,7 @@ def test_arrays_work_without_numpy_and_with_it(files):
         assert all(view.dtype == kind and view.tolist() == array.tolist() for view in views)
         assert views[0].ctypes.data == views[1].ctypes.data
         assert pickle.loads(pickle.dumps(array)) == array
+        assert (array == views[0]).all()
 
 
 def test_batches_and_samples_say_that_they_cannot_be_pickled(files):

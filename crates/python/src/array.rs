@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
+use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -88,11 +89,12 @@ impl Array {
         self.item(py, position(index, self.memory.items())?)
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+    /// As lists compare; what is no list (an array of `NumPy`) compares in its own way.
+    fn __eq__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let own = self.tolist(other.py())?;
         match other.cast::<Self>() {
-            Ok(other) => own.eq(other.get().tolist(other.py())?),
-            Err(_) => own.eq(other),
+            Ok(other) => own.rich_compare(other.get().tolist(other.py())?, CompareOp::Eq),
+            Err(_) => own.rich_compare(other, CompareOp::Eq),
         }
     }
 

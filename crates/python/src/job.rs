@@ -100,9 +100,11 @@ impl Job {
 
     /// The job of this process.
     fn job(&self, py: Python<'_>) -> PyResult<Arc<job::Job>> {
-        let mut held = self.held();
-        held.adopt().map_err(|wrong| errors::job(py, &wrong))?;
-        Ok(Arc::clone(&held.job))
+        let adopted = {
+            let mut held = self.held();
+            held.adopt().map(|()| Arc::clone(&held.job))
+        };
+        adopted.map_err(|wrong| errors::job(py, &wrong))
     }
 
     /// Asks until there is an answer.
@@ -113,9 +115,9 @@ impl Job {
     ) -> PyResult<Option<job::Batch>> {
         let job = self.job(py)?;
         loop {
-            let asked = py.detach(|| ask(&job));
+            // Before a batch is in our hands: a handler of the logger may raise, and the batch would be lost.
             log::drain(py)?;
-            match asked {
+            match py.detach(|| ask(&job)) {
                 Ok(Asked::Batch(batch)) => return Ok(Some(batch)),
                 Ok(Asked::End) => return Ok(None),
                 Ok(Asked::NotYet) => py.check_signals()?,
