@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from . import _check, _launch, _native
 from ._dataset import Dataset
@@ -20,6 +20,23 @@ _NUMBER_MAX = 2**32 - 1
 #: Jobs that are closed when the program ends.
 _open: "weakref.WeakSet[Job]" = weakref.WeakSet()
 _said_alone = False
+
+
+class _Arguments(TypedDict):
+    """What a job is made from besides its dataset: checked, and found where nobody gave it."""
+
+    batch_size: int
+    epochs: int
+    seed: int
+    shuffle: Any
+    drop_last: bool
+    tail: str
+    policy: str
+    assignment: str
+    on_error: str
+    config: Any
+    rank: int
+    world_size: int
 
 
 class Job:
@@ -67,7 +84,7 @@ class Job:
             raise ArgumentTypeError(f"dataset={_check.shown(dataset)}: give a foresee.ImageFolder or foresee.Files")
         epochs = _check.whole("epochs", epochs, 1, _NUMBER_MAX)
         rank, world_size = _launch.find_rank(rank, world_size)
-        self._arguments: dict[str, Any] = {
+        self._arguments: _Arguments = {
             "batch_size": _check.whole("batch_size", batch_size, 1, _NUMBER_MAX),
             "epochs": epochs,
             "seed": _launch.make_seed(world_size) if seed is None else _check.whole("seed", seed, 0, 2**64 - 1),
@@ -257,7 +274,7 @@ def _say_alone(rank: int, world_size: int) -> None:
         )
 
 
-def _rebuilt(kind: type[Job], dataset: Dataset, arguments: dict[str, Any], state: dict[str, Any]) -> Job:
+def _rebuilt(kind: type[Job], dataset: Dataset, arguments: _Arguments, state: dict[str, Any]) -> Job:
     job = kind(dataset, **arguments)
     job.load_state_dict(state)
     return job
