@@ -1,5 +1,6 @@
 """Checks of arguments. Whatever is wrong is said in one line: the argument, its value, the remedy."""
 
+import operator
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -11,15 +12,18 @@ _SHOWN_MAX = 80
 
 def shown(value: object) -> str:
     """The value as a message shows it: on one line, and not long."""
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:
     """A whole number within bounds; NumPy's are fine, truth values are not."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
         raise ArgumentTypeError(f"{name}={shown(value)}: give a whole number")
-    number = value.__index__()
     if number < least:
         raise ConfigError(f"{name}={number}: give at least {least}")
     if number > most:

@@ -102,9 +102,7 @@ class ImageFolder(Dataset):
         return _image_folder, (type(self), self.root, self.throttle)
 
 
-def emulate(
-    name: str, mb_per_s: float | Mapping[int, float], latency_ms: float = 0.0
-) -> _native.Throttle:
+def emulate(name: str, mb_per_s: float | Mapping[int, float], latency_ms: float = 0.0) -> _native.Throttle:
     """A slow storage, shared by all processes of this user that give it this name at the same time.
 
     ``mb_per_s`` is the throughput of all reads together: a number, or a dict from the number of reads under way to the

@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self, TypedDict
 
 from . import _check, _launch, _native
 from ._dataset import Dataset
@@ -20,6 +20,23 @@ _NUMBER_MAX = 2**32 - 1
 #: Jobs that are closed when the program ends.
 _open: "weakref.WeakSet[Job]" = weakref.WeakSet()
 _said_alone = False
+
+
+class _Arguments(TypedDict):
+    """What a job is made from besides its dataset: checked, and found where nobody gave it."""
+
+    batch_size: int
+    epochs: int
+    seed: int
+    shuffle: Any
+    drop_last: bool
+    tail: str
+    policy: str
+    assignment: str
+    on_error: str
+    config: Any
+    rank: int
+    world_size: int
 
 
 class Job:
@@ -47,8 +64,6 @@ class Job:
     :param world_size: the number of ranks.
     """
 
-    _inner: "_native.Job | None" = None
-
     def __init__(
         self,
         dataset: Dataset,
@@ -66,12 +81,10 @@ class Job:
         world_size: int | None = None,
     ) -> None:
         if not isinstance(dataset, Dataset):
-            raise ArgumentTypeError(
-                f"dataset={_check.shown(dataset)}: give a foresee.ImageFolder or foresee.Files"
-            )
+            raise ArgumentTypeError(f"dataset={_check.shown(dataset)}: give a foresee.ImageFolder or foresee.Files")
         epochs = _check.whole("epochs", epochs, 1, _NUMBER_MAX)
         rank, world_size = _launch.find_rank(rank, world_size)
-        self._arguments: dict[str, Any] = {
+        self._arguments: _Arguments = {
             "batch_size": _check.whole("batch_size", batch_size, 1, _NUMBER_MAX),
             "epochs": epochs,
             "seed": _launch.make_seed(world_size) if seed is None else _check.whole("seed", seed, 0, 2**64 - 1),
@@ -140,7 +153,7 @@ class Job:
         """The staging memory, read-only, for whoever wants to register or look at it as a whole. Starts the job."""
         return self._inner.buffer()
 
-    def __iter__(self) -> "Job":
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> _native.Batch:
@@ -184,10 +197,9 @@ class Job:
 
     def close(self) -> None:
         """Ends the job and its reads. What was handed over stays valid. Closing twice is fine."""
-        if self._inner is not None:
-            self._inner.close(False)
+        self._inner.close(False)
 
-    def __enter__(self) -> "Job":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -234,7 +246,8 @@ def _shuffle(shuffle: Any, epochs: int) -> Any:
         raise ArgumentTypeError(said) from None
     if not lists:
         raise ConfigError("shuffle=[]: give a list of samples for each epoch, or one for all epochs")
-    if hasattr(lists[0], "__index__"):
+    # Rows of an array look like a number to those who only ask for __index__.
+    if hasattr(lists[0], "__index__") and getattr(lists[0], "ndim", 0) == 0:
         return [lists] * epochs
     for place, samples in enumerate(lists):
         if isinstance(samples, str) or not hasattr(samples, "__iter__"):
@@ -256,10 +269,12 @@ def _say_alone(rank: int, world_size: int) -> None:
     global _said_alone
     if not _said_alone:
         _said_alone = True
-        _log.warning("rank %d of %d runs alone: it reads what it needs by itself, nothing from other ranks", rank, world_size)
+        _log.warning(
+            "rank %d of %d runs alone: it reads what it needs by itself, nothing from other ranks", rank, world_size
+        )
 
 
-def _rebuilt(kind: type[Job], dataset: Dataset, arguments: dict[str, Any], state: dict[str, Any]) -> Job:
+def _rebuilt(kind: type[Job], dataset: Dataset, arguments: _Arguments, state: dict[str, Any]) -> Job:
     job = kind(dataset, **arguments)
     job.load_state_dict(state)
     return job

@@ -22,7 +22,7 @@ _VARIABLES = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
 
-#: What all ranks of one launch have in common, and other launches have not.
+#: What all ranks of one launch have in common, and other launches mostly have not.
 _LAUNCHES = (
     ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"),
     ("MASTER_ADDR", "MASTER_PORT"),
@@ -47,7 +47,7 @@ def find_rank(rank: Any, world_size: Any, environment: Mapping[str, str] = os.en
 
 
 def make_seed(world_size: int, environment: Mapping[str, str] = os.environ) -> int:
-    """A seed that nobody gave: the same on all ranks, another one for each launch."""
+    """A seed that nobody gave: the same on all ranks of a launch, and another one where launches differ."""
     if world_size == 1:
         return int.from_bytes(os.urandom(4), "little")
     for names in _LAUNCHES:

@@ -1,10 +1,11 @@
-//! A few numbers for Python without NumPy: labels, indices, masks. Read-only; NumPy, torch and memoryviews see them in
-//! place.
+//! A few numbers for Python without `NumPy`: labels, indices, masks. Read-only; `NumPy`, torch and memoryviews see
+//! them in place.
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
+use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -83,15 +84,17 @@ impl Array {
             };
             return part.into_bound_py_any(py);
         }
-        let index: isize = index.extract().map_err(|_| PyTypeError::new_err("an index is a whole number or a slice"))?;
+        let index: isize =
+            index.extract().map_err(|_| PyTypeError::new_err("an index is a whole number or a slice"))?;
         self.item(py, position(index, self.memory.items())?)
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+    /// As lists compare; what is no list (an array of `NumPy`) compares in its own way.
+    fn __eq__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let own = self.tolist(other.py())?;
         match other.cast::<Self>() {
-            Ok(other) => own.eq(other.get().tolist(other.py())?),
-            Err(_) => own.eq(other),
+            Ok(other) => own.rich_compare(other.get().tolist(other.py())?, CompareOp::Eq),
+            Err(_) => own.rich_compare(other, CompareOp::Eq),
         }
     }
 
@@ -164,7 +167,7 @@ impl Array {
     }
 }
 
-/// NumPy's older way to see memory in place.
+/// `NumPy`'s older way to see memory in place.
 pub(crate) fn array_interface<'py>(py: Python<'py>, memory: &Memory, kind: &str) -> PyResult<Bound<'py, PyDict>> {
     let interface = PyDict::new(py);
     interface.set_item("version", 3)?;

@@ -67,7 +67,9 @@ impl Batch {
 
     #[expect(clippy::unused_self, reason = "a method in Python")]
     fn __reduce__(&self) -> PyResult<()> {
-        Err(PyTypeError::new_err("a batch lies in the loader's memory and cannot be pickled: send bytes(sample) instead"))
+        Err(PyTypeError::new_err(
+            "a batch lies in the loader's memory and cannot be pickled: send bytes(sample) instead",
+        ))
     }
 }
 
@@ -87,7 +89,8 @@ impl Samples {
             return Self(positions.into_iter().map(|position| Arc::clone(&self.0[position])).collect())
                 .into_bound_py_any(py);
         }
-        let index: isize = index.extract().map_err(|_| PyTypeError::new_err("an index is a whole number or a slice"))?;
+        let index: isize =
+            index.extract().map_err(|_| PyTypeError::new_err("an index is a whole number or a slice"))?;
         Sample::new(Arc::clone(&self.0[position(index, self.0.len())?])).into_bound_py_any(py)
     }
 
@@ -96,7 +99,7 @@ impl Samples {
     }
 }
 
-/// One sample's bytes, in place: a memoryview, NumPy and DLPack see them without a copy.
+/// One sample's bytes, in place: a memoryview, `NumPy` and `DLPack` see them without a copy.
 #[pyclass(frozen, module = "foresee")]
 pub(crate) struct Sample {
     lease: Arc<Lease>,
@@ -133,7 +136,9 @@ impl Sample {
 
     #[expect(clippy::unused_self, reason = "a method in Python")]
     fn __reduce__(&self) -> PyResult<()> {
-        Err(PyTypeError::new_err("a sample lies in the loader's memory and cannot be pickled: send bytes(sample) instead"))
+        Err(PyTypeError::new_err(
+            "a sample lies in the loader's memory and cannot be pickled: send bytes(sample) instead",
+        ))
     }
 
     #[getter]

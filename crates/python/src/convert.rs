@@ -15,7 +15,8 @@ const DEPTH_MAX: usize = 16;
 
 /// A value that messages call `name`.
 pub(crate) fn from_python(value: &Bound<'_, PyAny>, name: &str, depth: usize) -> PyResult<Value> {
-    let refuse = |what: String| error(value.py(), Kind::Type, format!("{name}: {what}; give numbers, texts, lists or dicts"));
+    let refuse =
+        |what: String| error(value.py(), Kind::Type, format!("{name}: {what}; give numbers, texts, lists or dicts"));
     if depth > DEPTH_MAX {
         return Err(refuse(format!("more than {DEPTH_MAX} levels")));
     }

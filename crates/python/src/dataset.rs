@@ -2,9 +2,9 @@
 //! whoever waits can be interrupted and told how far it is.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use foresee_config::{Config, Environment, Given};
@@ -67,7 +67,6 @@ fn listed(py: Python<'_>, list: Box<List>, progress: Option<&Bound<'_, PyAny>>) 
     let began = Instant::now();
     let mut said = false;
     let found = loop {
-
         let waited = py.detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE));
         match waited {
             Ok(found) => break found,
@@ -180,7 +179,8 @@ impl Dataset {
 impl Dataset {
     fn sample(&self, index: isize) -> PyResult<SampleId> {
         let len = self.inner.len() as usize;
-        let found = position(index, len).map_err(|_| PyIndexError::new_err(format!("{index}: there are {len} samples")));
+        let found =
+            position(index, len).map_err(|_| PyIndexError::new_err(format!("{index}: there are {len} samples")));
         Ok(SampleId(found? as u32))
     }
 }

@@ -1,4 +1,4 @@
-//! DLPack: memory given to other libraries without a copy. They hold a capsule and call its deleter from whichever
+//! `DLPack`: memory given to other libraries without a copy. They hold a capsule and call its deleter from whichever
 //! thread lets go last, with or without the interpreter; what is behind it is ours and needs none.
 #![allow(unsafe_code, reason = "DLPack is made of pointers")]
 
@@ -7,9 +7,9 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 
 use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyAny as PyObjectAny;
-use pyo3::ffi;
 
 const CPU: i32 = 1;
 const READ_ONLY: u64 = 1;
@@ -158,7 +158,7 @@ fn hold<M>(given: Given, managed: impl FnOnce(Tensor) -> M, tensor: impl Fn(&mut
         strides: ptr::null_mut(),
         byte_offset: 0,
     };
-    let (shape, strides) = ([given.items as i64], [1]);
+    let (shape, strides) = ([given.items.cast_signed() as i64], [1]);
     let held = Box::into_raw(Box::new(Held { managed: managed(bare), shape, strides, _keep: given.keep }));
     // SAFETY: just made, and nobody else has it yet.
     unsafe {

@@ -29,7 +29,7 @@ use crate::view::{self, Memory, Viewed};
 use crate::{PATIENCE, log};
 
 /// How long closing waits for reads that are under way: longer than a healthy read, shorter than a user's patience.
-const CLOSE_MAX: Duration = Duration::from_millis(1000);
+const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 /// What a job is made from; `python/foresee/_job.py` has checked it.
 #[derive(FromPyObject)]
@@ -100,9 +100,11 @@ impl Job {
 
     /// The job of this process.
     fn job(&self, py: Python<'_>) -> PyResult<Arc<job::Job>> {
-        let mut held = self.held();
-        held.adopt().map_err(|wrong| errors::job(py, &wrong))?;
-        Ok(Arc::clone(&held.job))
+        let adopted = {
+            let mut held = self.held();
+            held.adopt().map(|()| Arc::clone(&held.job))
+        };
+        adopted.map_err(|wrong| errors::job(py, &wrong))
     }
 
     /// Asks until there is an answer.
@@ -113,9 +115,9 @@ impl Job {
     ) -> PyResult<Option<job::Batch>> {
         let job = self.job(py)?;
         loop {
-            let asked = py.detach(|| ask(&job));
+            // Before a batch is in our hands: a handler of the logger may raise, and the batch would be lost.
             log::drain(py)?;
-            match asked {
+            match py.detach(|| ask(&job)) {
                 Ok(Asked::Batch(batch)) => return Ok(Some(batch)),
                 Ok(Asked::End) => return Ok(None),
                 Ok(Asked::NotYet) => py.check_signals()?,
@@ -209,9 +211,8 @@ impl Job {
 
     fn load(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
         let value = from_python(state, "state", 0)?;
-        let saved: Saved = serde_json::from_value(value).map_err(|wrong| {
-            error(py, Kind::Config, format!("state: {wrong}; give what state_dict() returned"))
-        })?;
+        let saved: Saved = serde_json::from_value(value)
+            .map_err(|wrong| error(py, Kind::Config, format!("state: {wrong}; give what state_dict() returned")))?;
         let job = self.job(py)?;
         py.detach(|| job.load(&saved)).map_err(|wrong| errors::job(py, &wrong))?;
         self.held().loaded = Some(saved);

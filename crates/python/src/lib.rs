@@ -2,7 +2,7 @@
 //! What Python people see (arguments with their checks, ranks, seeds, exits) is in `python/foresee`.
 //!
 //! - `job`: a running job; `batch`: what it hands over; `array`, `samples`: views of it without a copy.
-//! - `view`, `dlpack`: the buffer protocol and DLPack, the only places with `unsafe`.
+//! - `view`, `dlpack`: the buffer protocol and `DLPack`, the only places with `unsafe`.
 //! - `dataset`, `throttle`: what a job is made from; `convert`: plain Python values; `errors`: exceptions; `log`.
 //!
 //! No thread of the loader ever runs Python: whatever waits gives the interpreter up, and looks after signals.

@@ -76,7 +76,8 @@ impl Throttle {
         format!("emulate({:?}, mb_per_s={{{}}}, latency_ms={})", self.name, points.join(", "), self.latency_ms)
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyAny>, (String, Vec<(u32, f64)>, f64)) {
-        (py.get_type::<Self>().into_any(), (self.name.clone(), self.points.clone(), self.latency_ms))
+    /// What it was made from.
+    fn __getnewargs__(&self) -> (&str, Vec<(u32, f64)>, f64) {
+        (&self.name, self.points.clone(), self.latency_ms)
     }
 }
