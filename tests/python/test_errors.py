@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import foresee
 import pytest
@@ -129,11 +130,12 @@ def change(path, what):
         ("emptied", "the file is empty"),
     ],
 )
-def test_a_sample_that_changed_is_named_and_the_job_goes_on_when_it_is_mended(folder, what, expected):
+@pytest.mark.parametrize("policy", ["foresee", "naive"])
+def test_a_sample_that_changed_is_named_and_the_job_goes_on_when_it_is_mended(folder, what, expected, policy):
     paths = folder(10, size=50)
     dataset = foresee.Files(paths)
     change(paths[4], what)
-    with foresee.Job(dataset, 3, 1, shuffle=False) as job:
+    with foresee.Job(dataset, 3, 1, shuffle=False, policy=policy) as job:
         assert next(job).indices == [0, 1, 2]
         for _ in range(2):
             with pytest.raises(foresee.SampleError) as caught:
@@ -146,13 +148,15 @@ def test_a_sample_that_changed_is_named_and_the_job_goes_on_when_it_is_mended(fo
             assert (caught.value.__cause__.errno, caught.value.__cause__.filename) == (errno.ENOENT, str(paths[4]))
         paths[4].write_bytes(content(4, 50))
         assert [bytes(sample) for sample in next(job).data] == [content(index, 50) for index in (3, 4, 5)]
+        assert [batch.indices.tolist() for batch in job] == [[6, 7, 8], [9]]
 
 
-def test_a_sample_that_cannot_be_read_can_be_skipped(folder):
+@pytest.mark.parametrize("policy", ["foresee", "naive"])
+def test_a_sample_that_cannot_be_read_can_be_skipped(folder, policy):
     paths = folder(10, size=50)
     dataset = foresee.Files(paths)
     paths[4].unlink()
-    with foresee.Job(dataset, 10, 2, shuffle=False, on_error="skip") as job:
+    with foresee.Job(dataset, 10, 2, shuffle=False, on_error="skip", policy=policy) as job:
         for batch in job:
             assert batch.indices == [0, 1, 2, 3, 5, 5, 6, 7, 8, 9]
         assert job.stats()["skipped"] == 2
@@ -232,6 +236,17 @@ def test_ranks_of_a_launch_make_the_same_seed():
     launch = {"TORCHELASTIC_RUN_ID": "a", "MASTER_ADDR": "b", "MASTER_PORT": "1"}
     assert _launch.make_seed(2, launch) == _launch.make_seed(2, dict(launch))
     assert _launch.make_seed(2, launch) != _launch.make_seed(2, {**launch, "MASTER_PORT": "2"})
+
+
+def test_an_initialised_torch_is_asked_for_ranks(monkeypatch):
+    from foresee import _launch
+
+    distributed = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 3, get_world_size=lambda: 7
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
+    assert _launch.find_rank(None, None, {"RANK": "0", "WORLD_SIZE": "2"}) == (3, 7)
+    assert _launch.find_rank(1, 2, {}) == (1, 2)
 
 
 def test_no_permission_is_said(folder, tmp_path):

@@ -29,7 +29,7 @@ use crate::view::{self, Memory, Viewed};
 use crate::{PATIENCE, log};
 
 /// How long closing waits for reads that are under way: longer than a healthy read, shorter than a user's patience.
-const CLOSE_MAX: Duration = Duration::from_secs(1);
+const CLOSE_MAX: Duration = Duration::from_millis(500);
 
 /// What a job is made from; `python/foresee/_job.py` has checked it.
 #[derive(FromPyObject)]

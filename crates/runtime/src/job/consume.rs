@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use foresee_core::engine::Consumed;
+use foresee_core::engine::{Consumed, Read};
 use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::model::Origin;
 use foresee_core::stream::{EpochOrder, Layout, Mark, Orders};
@@ -14,6 +14,7 @@ use foresee_core::units::{Bytes, Seconds};
 
 use super::error::JobError;
 use super::lease::Lease;
+use super::spec::OnError;
 use super::state::{Failure, Polled, Staged, State};
 use super::{Batch, Job, Sample, Shared};
 
@@ -33,6 +34,8 @@ pub(super) struct Consumer {
     order: Option<(Epoch, Arc<EpochOrder>)>,
     /// The sample that is next has been reported as broken.
     reported: bool,
+    /// The sample that is read when it is asked for, until it is there.
+    on_demand: Option<Read>,
 }
 
 /// A sample that waits for the rest of its batch.
@@ -108,14 +111,20 @@ impl Job {
             if consumer.taking.len() > before && Instant::now() >= deadline {
                 return Ok(false);
             }
+            let read = match consumer.on_demand {
+                Some(read) => read,
+                None => {
+                    let Some(Consumed::OnDemand(read)) = shared.state().desk.consume() else { break };
+                    *consumer.on_demand.insert(read)
+                }
+            };
+            let (staged, retries) = self.read_or_substitute(shared, read.sample);
             let mut state = shared.state();
-            let Some(Consumed::OnDemand(read)) = state.desk.consume() else { break };
-            drop(state);
-            let (staged, retries) = self.read_now(shared, read.sample);
-            let mut state = shared.state();
-            state.desk.complete(&read);
             state.counts.retries += u64::from(retries);
             let staged = staged.map_err(|failure| self.broken(&failure))?;
+            consumer.on_demand = None;
+            state.desk.complete(&read);
+            state.counts.skipped += u64::from(staged.sample != read.sample);
             let took = Seconds(0.0);
             state.tally.record(Event::Read { origin: Origin::Source, bytes: read.bytes, took });
             let lease = Lease::new(shared, &staged, Bytes(0), state.generation);
@@ -141,6 +150,19 @@ impl Job {
         let staged = read
             .map(|()| Staged { block: filling.share(), sample, origin: Origin::Source, fetched: Instant::now() })
             .map_err(|cause| Failure { sample, cause: Arc::new(cause) });
+        (staged, retries)
+    }
+
+    fn read_or_substitute(&self, shared: &Shared, sample: SampleId) -> (Result<Staged, Failure>, u32) {
+        let (staged, retries) = self.read_now(shared, sample);
+        let staged = staged.or_else(|failure| {
+            let instead = match self.spec.on_error {
+                OnError::Skip => shared.substitute(sample, &failure.cause),
+                OnError::Raise => None,
+            };
+            let (sample, block) = instead.ok_or(failure)?;
+            Ok(Staged { block, sample, origin: Origin::Source, fetched: Instant::now() })
+        });
         (staged, retries)
     }
 
@@ -200,7 +222,7 @@ impl Job {
 impl Consumer {
     pub(super) fn new(layout: Layout, began_with: u32, mark: Mark, index: u32) -> Self {
         let (taking, since, order) = (Vec::new(), None, None);
-        Self { layout, began_with, mark, index, taking, since, skip: index, order, reported: false }
+        Self { layout, began_with, mark, index, taking, since, skip: index, order, reported: false, on_demand: None }
     }
 
     /// Goes on elsewhere.

@@ -211,7 +211,7 @@ impl Shared {
     fn fail(&self, task: &Task, done: &Done, cause: ReadError) -> std::sync::MutexGuard<'_, State> {
         let sample = task.read.sample;
         let instead = match self.spec.on_error {
-            OnError::Skip if task.place.is_some() => self.substitute(sample),
+            OnError::Skip if task.place.is_some() => self.substitute(sample, &cause),
             OnError::Skip | OnError::Raise => None,
         };
         let mut state = self.state();
@@ -226,10 +226,6 @@ impl Shared {
         {
             let slot = match instead {
                 Some((other, block)) => {
-                    tracing::warn!(
-                        "sample {sample} ({}): {cause}; sample {other} is in its place",
-                        self.spec.source.name(sample)
-                    );
                     state.counts.skipped += 1;
                     Slot::Ready(Staged { block, sample: other, origin: Origin::Source, fetched: done.fetched })
                 }
@@ -243,14 +239,19 @@ impl Shared {
     }
 
     /// The next sample of the catalog that can be read: the same on every rank and in every run.
-    fn substitute(&self, sample: SampleId) -> Option<(SampleId, Arc<Block>)> {
+    pub(super) fn substitute(&self, sample: SampleId, cause: &ReadError) -> Option<(SampleId, Arc<Block>)> {
         let samples = self.spec.catalog.len();
-        (1..samples.min(SUBSTITUTES_MAX)).find_map(|step| {
+        let found = (1..samples.min(SUBSTITUTES_MAX)).find_map(|step| {
             let other = SampleId(((u64::from(sample.0) + u64::from(step)) % u64::from(samples)) as u32);
             let mut filling: Filling = self.stores.arena.own(self.spec.catalog.size(other).0 as usize);
             let (read, _) = self.read_source(other, filling.bytes_mut());
             read.ok().map(|()| (other, filling.share()))
-        })
+        });
+        if let Some((other, _)) = &found {
+            let name = self.spec.source.name(sample);
+            tracing::warn!("sample {sample} ({name}): {cause}; sample {other} is in its place");
+        }
+        found
     }
 }
 
