@@ -21,12 +21,12 @@ demo: ## build the foresee command and simulate a training job
 	@FORESEE_BIN="$(BUILD_DIR)/release/foresee" tools/demo.sh
 
 .PHONY: test
-test: ## run all tests: the crates', then the command's, the reports' in a browser and the frame's
+test: ## run all tests: the crates', the command's, the reports' in a browser, the frame's and the Python package's
 	@tools/setup.sh build venv browser >/dev/null
 	cargo test --workspace
-	cargo build --package foresee-cli --bin foresee
-	@venv=$$(tools/setup.sh venv) && \
-	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" "$$venv/bin/python" -I -m pytest
+	cargo build --package foresee-cli --bin foresee --package foresee-python --lib
+	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/debug") && \
+	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PACKAGE="$$package" "$$venv/bin/python" -I -m pytest
 
 .PHONY: check
 check: ## check formatting, lints and documentation; change nothing
@@ -46,4 +46,4 @@ bench: ## run the benchmarks
 clean: ## remove what the other targets made in this checkout
 	cargo clean
 	rm -rf .pytest_cache .ruff_cache
-	find tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find tests tools python -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,7 +16,7 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 requirements=$root/tools/requirements-test.txt
-python_min=3.10
+python_min=3.11
 lock_wait_s=900 # longer than any install that still makes progress on a slow line
 
 say() { printf 'foresee: %s\n' "$*" >&2; }

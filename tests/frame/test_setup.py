@@ -226,7 +226,7 @@ def test_missing_python_is_a_missing_package(machine):
 
 def test_old_python_is_named(machine):
     machine.write("python_ok", "0")
-    assert_fails_with_one_line(machine.setup("venv"), "python3 is not Python 3.10 or newer")
+    assert_fails_with_one_line(machine.setup("venv"), "python3 is not Python 3.11 or newer")
 
 
 def test_packages_that_do_not_help_are_named(machine):

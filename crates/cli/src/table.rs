@@ -1,6 +1,6 @@
 //! Results as people read them in a terminal.
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context, Result};
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -89,10 +89,69 @@ pub(crate) fn time(seconds: f64) -> String {
     if seconds < 3600.0 { format!("{seconds:.2} s") } else { format!("{:.3} h", seconds / 3600.0) }
 }
 
+/// A table without lines, numbers to the right.
+pub(crate) fn columns(head: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let last_is_text = head.last().is_some_and(String::is_empty);
+    let columns = head.len();
+    table.set_header(head);
+    rows.for_each(|row| {
+        table.add_row(row);
+    });
+    let numbers = if last_is_text { columns - 1 } else { columns };
+    for column in table.column_iter_mut().take(numbers).skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// Bytes in the unit that leaves few digits.
+pub(crate) fn size(bytes: u64) -> String {
+    let units = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
+    match units.iter().find(|(_, unit)| bytes as f64 >= *unit) {
+        Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / unit),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// A number of things.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", grouped(count))
+}
+
+/// A whole number with commas.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Prints to standard output; a reader that has gone away is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
-    match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        done => done.context("standard output"),
+    writeln!(std::io::stdout().lock(), "{text}").or_else(forgive_broken_pipe).context("standard output")
+}
+
+/// A reader that has gone away is no error.
+pub(crate) fn forgive_broken_pipe(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_or_grouped() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([12, 1_500, 147_300_000_000].map(size), ["12 B", "1.5 kB", "147.3 GB"]);
+        assert_eq!([counted(1, "rank"), counted(2, "rank")], ["1 rank", "2 ranks"]);
     }
 }

@@ -148,6 +148,13 @@ impl Default for Staging {
     }
 }
 
+impl Tier {
+    /// A tier of memory as the file has it where only its capacity is given.
+    pub fn memory(capacity_bytes: u64) -> Self {
+        Self { kind: TierKind::Memory, capacity_bytes, threads: TIER_THREADS }
+    }
+}
+
 impl TierKind {
     /// The folder of a tier on disk.
     pub fn path(&self) -> Option<&Path> {
@@ -294,7 +301,7 @@ fn size(section: &Section<'_>, key: &str) -> Result<u64, InputError> {
     let remedy = r#"write a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
     match section.need(key)? {
         Value::String(text) => {
-            bytes(text).ok_or_else(|| section.error(key, format!("{} is not a size", quoted(text)), remedy))
+            size_bytes(text).ok_or_else(|| section.error(key, format!("{} is not a size", quoted(text)), remedy))
         }
         Value::Integer(number) => {
             u64::try_from(*number).map_err(|_| section.error(key, format!("{number} is negative"), remedy))
@@ -303,7 +310,8 @@ fn size(section: &Section<'_>, key: &str) -> Result<u64, InputError> {
     }
 }
 
-fn bytes(text: &str) -> Option<u64> {
+/// The bytes of a size with its unit, as in `4 GiB`; `None` where it is none.
+pub fn size_bytes(text: &str) -> Option<u64> {
     let (number, unit) = UNITS.iter().find_map(|(name, unit)| Some((text.trim().strip_suffix(name)?, *unit)))?;
     let number = number.trim();
     if !number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
@@ -341,7 +349,7 @@ mod tests {
             [trace]
             path = "trace.jsonl"
         "#;
-        let memory = Tier { kind: TierKind::Memory, capacity_bytes: 3 << 29, threads: 2 };
+        let memory = Tier::memory(3 << 29);
         let kind = TierKind::Disk { path: "/nvme".into(), free_space_floor_bytes: 7 };
         let disk = Tier { kind, capacity_bytes: 2_000_000_000_000, threads: 3 };
         let expected = Config {

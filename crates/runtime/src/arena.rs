@@ -50,8 +50,10 @@ impl Arena {
         // What alignment costs, at most: the budget is meant for samples.
         let kept_bytes = if kept_bytes == 0 { 0 } else { aligned(kept_bytes) + samples * (ALIGN - 1) };
         let memory = MmapMut::map_anon((staging_bytes + kept_bytes) as usize)?;
-        // Large pages save faults and misses; a kernel without them is no worse off than before.
-        let _ = memory.advise(Advice::HugePage);
+        // Large pages save misses where memory is used again and again; a kernel without them is no worse off than before.
+        // Kept samples are written once: for them, waiting for the kernel to find large pages was measured to take longer
+        // (336 MB/s at worst) than faulting in small ones (1.5 GB/s).
+        let _ = memory.advise_range(Advice::HugePage, 0, staging_bytes as usize);
         let free = Free { ring: Ring::new(staging_bytes), kept: Extents::new(kept_bytes) };
         Ok(Arc::new(Self { memory: memory.into(), kept_from: staging_bytes, free: Mutex::new(free) }))
     }

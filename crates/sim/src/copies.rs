@@ -3,7 +3,7 @@
 //! matter: a rank that holds one itself never asks, or finds that no other is cheaper.
 
 use foresee_core::ids::{Rank, SampleId, TierId};
-use foresee_core::model::{Hosts, Model, Origin, Scope, System};
+use foresee_core::model::{Hosts, Model, Origin, Scope};
 use foresee_core::policy::{Brief, Keeping, Plan};
 use foresee_core::tier_map::TierMap;
 use foresee_core::units::Seconds;
@@ -23,27 +23,61 @@ pub(crate) struct Copies {
     earliest: Vec<f32>,
     /// How many there are, in the same order; none where copies never go.
     counts: Vec<u16>,
+    arriving: Arriving,
+}
+
+/// How many samples are still on their way to their homes. Under a plan with homes every copy that others can see is at
+/// home and stays there, so from the last arrival on nobody has to look.
+struct Arriving {
+    homes: usize,
+    /// The last arrival so far.
+    last: f32,
+    /// The last of all; never while homes are without.
+    done: f32,
+}
+
+impl Arriving {
+    fn none() -> Self {
+        Self { homes: 0, last: 0.0, done: f32::INFINITY }
+    }
+
+    fn new(plan: &Plan) -> Self {
+        let homes = plan.ranks.iter().find_map(|keeping| match keeping {
+            Keeping::Homes { homes, .. } => Some(homes),
+            _ => None,
+        });
+        let count = homes.map_or(0, |homes| (0..homes.len()).filter(|&s| homes.get(SampleId(s)).is_some()).count());
+        Self { homes: count, ..Self::none() }
+    }
+
+    /// A sample gets to its home.
+    fn record(&mut self, since: f32) {
+        if self.homes == 0 {
+            return;
+        }
+        self.homes -= 1;
+        self.last = self.last.max(since);
+        if self.homes == 0 {
+            self.done = self.last;
+        }
+    }
 }
 
 impl Copies {
     /// What a plan needs: nothing where nobody looks at others.
     pub(crate) fn for_plan(brief: &Brief, plan: &Plan) -> Self {
         if !plan.routes.peers() {
-            return Self { hosts: brief.hosts, tiers: Vec::new(), earliest: Vec::new(), counts: Vec::new() };
+            let (tiers, earliest, counts) = (Vec::new(), Vec::new(), Vec::new());
+            return Self { hosts: brief.hosts, tiers, earliest, counts, arriving: Arriving::none() };
         }
-        let evicts = plan.ranks.iter().any(|keeping| matches!(keeping, Keeping::Reuse { .. }));
-        Self::new(&brief.system, brief.hosts, brief.catalog.len(), evicts)
-    }
-
-    /// No copies yet; `evicts`: they may go again.
-    fn new(system: &System, hosts: Hosts, samples: u32, evicts: bool) -> Self {
-        let samples = samples as usize;
+        let (hosts, samples) = (brief.hosts, brief.catalog.len() as usize);
         let maps = if hosts.ranks_per_host() > 1 { hosts.domains(Scope::Host) as usize } else { 0 };
         let tier = |scope| TierHosts { scope, hosts: vec![vec![0; samples.div_ceil(64)]; maps] };
-        let tiers: Vec<TierHosts> = system.cache_tiers().map(|(_, spec)| tier(spec.scope)).collect();
+        let tiers: Vec<TierHosts> = brief.system.cache_tiers().map(|(_, spec)| tier(spec.scope)).collect();
         let earliest = vec![f32::INFINITY; samples * tiers.len()];
+        let evicts = plan.ranks.iter().any(|keeping| matches!(keeping, Keeping::Reuse { .. }));
         let counts = if evicts { vec![0; earliest.len()] } else { Vec::new() };
-        Self { hosts, tiers, earliest, counts }
+        Self { hosts, tiers, earliest, counts, arriving: Arriving::new(plan) }
     }
 
     /// What a rank holds from the start.
@@ -63,6 +97,9 @@ impl Copies {
             *copies += 1;
         }
         let earliest = &mut self.earliest[place];
+        if *earliest == f32::INFINITY {
+            self.arriving.record(rounded_up(since));
+        }
         if since.0 < f64::from(*earliest) {
             *earliest = rounded_up(since);
         }
@@ -94,7 +131,8 @@ impl Copies {
     /// Whether some rank has a copy in this tier at a time.
     #[inline]
     pub(crate) fn is_at(&self, sample: SampleId, tier: TierId, at: Seconds) -> bool {
-        f64::from(self.earliest[sample.index() * self.tiers.len() + tier.index() - 1]) <= at.0
+        let arrived = f64::from(self.arriving.done) <= at.0;
+        arrived || f64::from(self.earliest[sample.index() * self.tiers.len() + tier.index() - 1]) <= at.0
     }
 
     /// Since when there is a copy, or from when on there will be.
@@ -140,4 +178,22 @@ impl TierHosts {
 fn rounded_up(time: Seconds) -> f32 {
     let near = time.0 as f32;
     if f64::from(near) < time.0 { near.next_up() } else { near }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_homes_are_there_from_the_last_arrival_on_and_not_before_it_is_known() {
+        let mut arriving = Arriving { homes: 2, ..Arriving::none() };
+        let mut without = Arriving::none();
+        let done = [3.0, 1.0].map(|since| {
+            arriving.record(since);
+            without.record(since);
+            (arriving.done.to_bits(), without.done.to_bits())
+        });
+        let never = f32::INFINITY.to_bits();
+        assert_eq!(done, [(never, never), (3f32.to_bits(), never)]);
+    }
 }

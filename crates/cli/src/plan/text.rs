@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, Table, presets};
 use foresee_sim::forecast::show::{Home, LocalBatch, Uses};
 use foresee_sim::forecast::{Epochs, Forecast, Part};
 
 use super::Shown;
-use crate::table::time;
+use crate::table::{columns, counted, grouped, size, time};
 
 /// A smaller stall needs no cause.
 const SHOWN_SHARE: f64 = 5e-4;
@@ -183,60 +182,4 @@ fn uses(uses: &Uses, path: &str) -> String {
 
 fn home(home: Option<Home>) -> String {
     home.map_or("none".to_owned(), |home| format!("rank {} tier {}", home.rank, home.tier))
-}
-
-/// A table without lines, numbers to the right.
-fn columns(head: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let last_is_text = head.last().is_some_and(String::is_empty);
-    let columns = head.len();
-    table.set_header(head);
-    rows.for_each(|row| {
-        table.add_row(row);
-    });
-    let numbers = if last_is_text { columns - 1 } else { columns };
-    for column in table.column_iter_mut().take(numbers).skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
-}
-
-/// Bytes in the unit that leaves few digits.
-fn size(bytes: u64) -> String {
-    let units = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
-    match units.iter().find(|(_, unit)| bytes as f64 >= *unit) {
-        Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / unit),
-        None => format!("{bytes} B"),
-    }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", grouped(count))
-}
-
-/// A whole number with commas.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_short_or_grouped() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([12, 1_500, 147_300_000_000].map(size), ["12 B", "1.5 kB", "147.3 GB"]);
-        assert_eq!([counted(1, "rank"), counted(2, "rank")], ["1 rank", "2 ranks"]);
-    }
 }

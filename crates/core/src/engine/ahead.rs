@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::catalog::Catalog;
 use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, SampleId, Step};
-use crate::stream::{Access, Stream};
+use crate::stream::{Mark, Stream};
 use crate::tier_map::TierMap;
 use crate::units::Bytes;
 
 /// Accesses that are looked up together.
-const LOOKED_UP: usize = 64;
+const LOOKED_UP: u32 = 64;
 
 /// An access of the stream that has been looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +38,12 @@ pub(super) struct Ahead {
 
 impl Ahead {
     pub(super) fn new(stream: Stream, catalog: Arc<Catalog>, homes: Option<Arc<Homes>>) -> Self {
-        Self { stream, catalog, homes, upcoming: Vec::with_capacity(LOOKED_UP), at: 0, passed: 0 }
+        Self { stream, catalog, homes, upcoming: Vec::with_capacity(LOOKED_UP as usize), at: 0, passed: 0 }
     }
 
     /// The next access; `None` at the end of the job. `maps` will be asked about it soon.
     #[inline]
-    pub(super) fn peek(&mut self, maps: &[&TierMap]) -> Option<Upcoming> {
+    pub(super) fn peek(&mut self, maps: [Option<&TierMap>; 2]) -> Option<Upcoming> {
         if self.at == self.upcoming.len() {
             self.look_up(maps);
         }
@@ -73,13 +73,12 @@ impl Ahead {
 
     /// Draws the next accesses, then touches all that is known of them.
     #[cold]
-    fn look_up(&mut self, maps: &[&TierMap]) {
+    fn look_up(&mut self, maps: [Option<&TierMap>; 2]) {
         self.at = 0;
         self.upcoming.clear();
-        let accesses = self.stream.by_ref().take(LOOKED_UP);
-        let unsized_yet =
-            |Access { sample, epoch, step, .. }| Upcoming { sample, epoch, step, bytes: Bytes(0), home: None };
-        self.upcoming.extend(accesses.map(unsized_yet));
+        self.stream.draw(LOOKED_UP, |sample, Mark { epoch, step }| {
+            self.upcoming.push(Upcoming { sample, epoch, step, bytes: Bytes(0), home: None });
+        });
         for next in &mut self.upcoming {
             next.bytes = self.catalog.size(next.sample);
         }
@@ -88,7 +87,7 @@ impl Ahead {
                 next.home = homes.get(next.sample);
             }
         }
-        for map in maps {
+        for map in maps.into_iter().flatten() {
             for next in &self.upcoming {
                 std::hint::black_box(map.get(next.sample));
             }

@@ -15,11 +15,11 @@ use crate::catalog::Catalog;
 use crate::foresight::{By, Foresight, When};
 use crate::homes::Home;
 use crate::ids::{Epoch, Rank, SampleId, TierId};
-use crate::model::{Hosts, Origin, Scope};
+use crate::model::{Hosts, Model, Origin, Scope};
 use crate::policy::{Brief, Keeping, Plan};
 use crate::stream::Mark;
 use crate::tier_map::TierMap;
-use crate::units::Bytes;
+use crate::units::{Bytes, Pace};
 
 /// A read for a tier's own threads.
 pub(super) struct Prefetch {
@@ -113,12 +113,12 @@ impl Keeper {
         }
     }
 
-    /// The maps that are asked about every sample.
+    /// The map beside the holdings that is asked about every sample.
     #[inline]
-    pub(super) fn maps<'a>(&'a self, holdings: &'a TierMap) -> [&'a TierMap; 2] {
+    pub(super) fn map(&self) -> Option<&TierMap> {
         match self {
-            Self::Fixed(fixed) => [&fixed.keep, holdings],
-            Self::Homes(_) | Self::Reuse(_) => [holdings, holdings],
+            Self::Fixed(fixed) => Some(&fixed.keep),
+            Self::Homes(_) | Self::Reuse(_) => None,
         }
     }
 
@@ -335,7 +335,7 @@ impl HomesKeeper {
             _ => {
                 read.hand_over = home.filter(|_| first_hand);
                 if !self.pools.is_empty() {
-                    read.keep = self.copy(next, home, space);
+                    read.keep = self.copy(next, space);
                 }
             }
         }
@@ -343,7 +343,7 @@ impl HomesKeeper {
 
     /// Keeps or renews a copy of a sample that this rank uses now and whose home is elsewhere. Returns the tier of a
     /// new copy.
-    fn copy(&mut self, next: Upcoming, home: Option<Home>, space: &mut Space<'_>) -> Option<TierId> {
+    fn copy(&mut self, next: Upcoming, space: &mut Space<'_>) -> Option<TierId> {
         let sample = next.sample;
         if self.epoch < next.epoch {
             self.epoch = next.epoch;
@@ -356,10 +356,11 @@ impl HomesKeeper {
             return None;
         }
         // A use beyond all that a full pool holds is not worth a copy: it need not be looked for.
-        let worthwhile = self.pools.iter().filter(|pool| self.is_worth_copying(home, pool.tier(), space));
+        let fetch = self.fetch(next.home, space.model);
+        let worthwhile = self.pools.iter().filter(|pool| is_worth_copying(pool.tier(), fetch, space.model));
         let horizon = worthwhile.map(|pool| pool.horizon(next.bytes)).max()?;
         let again = self.again(next, horizon)?;
-        self.admit(sample, again, home, space)
+        self.admit(sample, again, fetch, space)
     }
 
     /// When this rank uses a sample again, up to an epoch, as far as orders are kept.
@@ -370,21 +371,16 @@ impl HomesKeeper {
         self.foresight.next_use_in(next.sample, epochs, By::Rank(self.rank)).map(|again| again.when)
     }
 
-    /// Whether reading a copy in a tier of this rank is no dearer than fetching from the home.
+    /// What a byte costs from a home that is elsewhere.
     #[inline]
-    fn is_worth_copying(&self, home: Option<Home>, tier: TierId, space: &Space<'_>) -> bool {
-        let fetch = home.and_then(|home| space.model.cached(self.as_seen_here(home)));
-        fetch.is_none() || space.model.cached(Origin::Tier(tier)) <= fetch
+    fn fetch(&self, home: Option<Home>, model: &Model) -> Option<Pace> {
+        home.and_then(|home| model.cached(self.hosts.as_seen_from(self.rank, home.rank, home.tier)))
     }
 
     /// Takes a copy in where it is no dearer than fetching from its home.
-    fn admit(&mut self, sample: SampleId, again: When, home: Option<Home>, space: &mut Space<'_>) -> Option<TierId> {
-        for index in 0..self.pools.len() {
-            if !self.is_worth_copying(home, self.pools[index].tier(), space) {
-                continue;
-            }
-            let pool = &mut self.pools[index];
-            if pool.admit(sample, again, space) {
+    fn admit(&mut self, sample: SampleId, again: When, fetch: Option<Pace>, space: &mut Space<'_>) -> Option<TierId> {
+        for pool in &mut self.pools {
+            if is_worth_copying(pool.tier(), fetch, space.model) && pool.admit(sample, again, space) {
                 return Some(pool.tier());
             }
         }
@@ -396,7 +392,8 @@ impl HomesKeeper {
     /// have to be fetched back.
     fn prefetch(&mut self, staged: u64, space: &mut Space<'_>, outlook: &mut impl Outlook) -> Result<Prefetch, Next> {
         loop {
-            let access = self.lane.peek(&[]).filter(|access| access.epoch == self.start.epoch).ok_or(Next::Done)?;
+            let access =
+                self.lane.peek([None; 2]).filter(|access| access.epoch == self.start.epoch).ok_or(Next::Done)?;
             let place = self.lane.passed();
             self.lane.advance();
             let Some(home) = access.home.filter(|_| place >= staged) else { continue };
@@ -407,7 +404,8 @@ impl HomesKeeper {
             let (keep, shared) = if self.lives_here(home) {
                 (Some(home.tier), true)
             } else {
-                (self.admit(access.sample, When { epoch: access.epoch, step: access.step }, Some(home), space), false)
+                let fetch = self.fetch(Some(home), space.model);
+                (self.admit(access.sample, When { epoch: access.epoch, step: access.step }, fetch, space), false)
             };
             if keep.is_some() {
                 self.taken.push_back(place);
@@ -469,7 +467,7 @@ impl ReuseKeeper {
         let pool = self.pools.iter_mut().find(|pool| pool.tier() == tier).ok_or(Next::Done)?;
         let lane = &mut self.lanes[tier.index() - 1];
         loop {
-            let access = lane.peek(&[]).ok_or(Next::Done)?;
+            let access = lane.peek([None; 2]).ok_or(Next::Done)?;
             let held = space.holdings.get(access.sample).is_some() || in_flight.contains(&access.sample);
             let near = held || matches!(outlook.elsewhere(access.sample), Some(Origin::HostPeer(_) | Origin::Tier(_)));
             if lane.passed() < staged || near {
@@ -483,6 +481,12 @@ impl ReuseKeeper {
             return Ok(Prefetch { access, keep: Some(tier), shared: true, hand_over: None });
         }
     }
+}
+
+/// Whether reading a copy in a tier of this rank is no dearer than fetching from the home, where there is one.
+#[inline]
+fn is_worth_copying(tier: TierId, fetch: Option<Pace>, model: &Model) -> bool {
+    fetch.is_none() || model.cached(Origin::Tier(tier)) <= fetch
 }
 
 /// Whether the reuse distance is beyond 2 I - h, for step h of I: the sample is not used in the next epoch.

@@ -184,7 +184,7 @@ impl Engine {
         if matches!(self.delivery, Delivery::Instant | Delivery::OnDemand) {
             return Next::Done;
         }
-        while let Some(next) = self.ahead.peek(&self.keeper.maps(&self.holdings)) {
+        while let Some(next) = self.ahead.peek([Some(&self.holdings), self.keeper.map()]) {
             if self.queue.len() >= LOOKAHEAD_MAX {
                 return Next::Full;
             }
@@ -269,7 +269,7 @@ impl Engine {
     }
 
     fn poll_tier(&mut self, tier: TierId, outlook: &mut impl Outlook) -> Next {
-        let Some(Upcoming { epoch, step, .. }) = self.ahead.peek(&[]) else { return Next::Done };
+        let Some(Upcoming { epoch, step, .. }) = self.ahead.peek([None; 2]) else { return Next::Done };
         let staged = self.ahead.passed();
         let mut space = Space {
             catalog: self.ahead.catalog(),
@@ -313,12 +313,12 @@ impl Engine {
     pub fn consume(&mut self, outlook: &mut impl Outlook) -> Option<Consumed> {
         let on_demand = match self.delivery {
             Delivery::Instant => {
-                let next = self.ahead.peek(&[])?;
+                let next = self.ahead.peek([None; 2])?;
                 self.ahead.advance();
                 return Some(Consumed::Instant(next.bytes));
             }
             Delivery::OnDemand => {
-                let next = self.ahead.peek(&[])?;
+                let next = self.ahead.peek([None; 2])?;
                 self.ahead.advance();
                 next
             }

@@ -1,8 +1,9 @@
 //! The orders of all epochs, at hand for a look that should cost no more than the look itself.
 //!
 //! [`Orders`] make a computed order anew for every caller and find a table behind a lock, in a search. Both are right
-//! once an epoch and wrong once an access. Here computed orders are made once and stay; of tables only the whereabouts
-//! are noted, so it is the window that decides how long they live. What is noted never changes what is answered.
+//! once an epoch and wrong once an access. Here computed orders are made once and stay, as do tables where the window
+//! keeps all of them; of other tables only the whereabouts are noted, so it is the window that decides how long they
+//! live. What is noted never changes what is answered.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
@@ -22,7 +23,7 @@ pub(super) struct Epochs {
 }
 
 enum Places {
-    Computed(Box<[OnceLock<EpochOrder>]>),
+    Kept(Box<[OnceLock<Arc<EpochOrder>>]>),
     Windowed(Box<[RwLock<Weak<EpochOrder>>]>),
 }
 
@@ -30,8 +31,10 @@ impl Epochs {
     pub(super) fn new(orders: Orders) -> Self {
         let count = orders.epochs().min(PLACES_MAX);
         let places = match orders.window_epochs() {
-            None => Places::Computed((0..count).map(|_| OnceLock::new()).collect()),
-            Some(_) => Places::Windowed((0..count).map(|_| RwLock::new(Weak::new())).collect()),
+            Some(window) if window < orders.epochs() => {
+                Places::Windowed((0..count).map(|_| RwLock::new(Weak::new())).collect())
+            }
+            _ => Places::Kept((0..count).map(|_| OnceLock::new()).collect()),
         };
         Self { orders, places }
     }
@@ -54,7 +57,10 @@ impl Epochs {
     /// What is kept at most.
     pub(super) fn bytes_max(&self) -> u64 {
         let places = match &self.places {
-            Places::Computed(places) => size_of_val::<[_]>(places) as u64 + places.len() as u64 * KEYS_BYTES_MAX,
+            Places::Kept(places) => {
+                let order_bytes = size_of::<EpochOrder>() as u64 + 16 + KEYS_BYTES_MAX;
+                size_of_val::<[_]>(places) as u64 + places.len() as u64 * order_bytes
+            }
             // What a place points to outlives its tables, but not by much.
             Places::Windowed(places) => {
                 size_of_val::<[_]>(places) as u64 + (places.len() * (size_of::<EpochOrder>() + 16)) as u64
@@ -67,17 +73,12 @@ impl Epochs {
     #[inline]
     pub(super) fn with<R>(&self, epoch: Epoch, look: impl FnOnce(&EpochOrder) -> R) -> R {
         match &self.places {
-            Places::Computed(places) => match places.get(epoch.index()) {
-                Some(place) => look(place.get_or_init(|| self.make(epoch))),
-                None => look(&self.make(epoch)),
+            Places::Kept(places) => match places.get(epoch.index()) {
+                Some(place) => look(place.get_or_init(|| self.orders.epoch(epoch))),
+                None => look(&self.orders.epoch(epoch)),
             },
             Places::Windowed(places) => look(&self.table(places, epoch)),
         }
-    }
-
-    #[cold]
-    fn make(&self, epoch: Epoch) -> EpochOrder {
-        self.orders.computed(epoch).expect("orders without a window are computed")
     }
 
     fn table(&self, places: &[RwLock<Weak<EpochOrder>>], epoch: Epoch) -> Arc<EpochOrder> {

@@ -9,7 +9,7 @@
 //! rewriting repeat it or leave it out; padding repeats the beginning of an epoch at its end. Such repetitions are not
 //! uses here, with one exception: [`Foresight::frequency`] counts accesses as they come.
 //!
-//! - `epochs`: the orders at hand, without a lock where they are computed.
+//! - `epochs`: the orders at hand, without a lock where all of them stay.
 //! - `counts`: how often: frequency and favourites.
 //! - `histogram`: the papers' figures.
 

@@ -46,7 +46,6 @@ pub struct Stream {
     layout: Layout,
     rank: Rank,
     at: Option<Cursor>,
-    next: Option<Access>,
 }
 
 /// The local batch that is being read.
@@ -77,7 +76,7 @@ impl Stream {
     pub fn new(orders: Orders, layout: Layout, rank: Rank, from: Mark) -> Self {
         assert_eq!(orders.len(), layout.positions(), "positions of the orders and of the layout");
         assert!(rank.0 < layout.world(), "rank {rank} of {}", layout.world());
-        let mut stream = Self { orders, layout, rank, at: None, next: None };
+        let mut stream = Self { orders, layout, rank, at: None };
         stream.enter(from);
         stream
     }
@@ -85,7 +84,7 @@ impl Stream {
     /// The next access, or `None` at the end of the job.
     #[inline]
     pub fn peek(&self) -> Option<Access> {
-        self.next
+        self.at.as_ref().map(|at| at.access(&self.layout))
     }
 
     /// Leaves the next access behind.
@@ -93,12 +92,35 @@ impl Stream {
     pub fn advance(&mut self) {
         let Some(at) = &mut self.at else { return };
         at.index += 1;
-        if at.index < at.share.len {
-            self.next = Some(at.access(&self.layout));
-        } else {
+        if at.index >= at.share.len {
             let mark = Mark { epoch: at.epoch, step: Step(at.step.0 + 1) };
             self.enter(mark);
         }
+    }
+
+    /// Leaves the next accesses behind, up to `count` of them; `then` gets each sample and its step. What is the same
+    /// for a local batch is worked out once for it, and looks at its order overlap.
+    #[inline]
+    pub(crate) fn draw(&mut self, count: u32, mut then: impl FnMut(SampleId, Mark)) {
+        let mut wanted = count;
+        while wanted > 0 && self.at.is_some() {
+            wanted -= self.draw_of_batch(wanted, &mut then);
+        }
+    }
+
+    /// The same, none beyond the local batch; returns how many there were.
+    #[inline]
+    fn draw_of_batch(&mut self, count: u32, mut then: impl FnMut(SampleId, Mark)) -> u32 {
+        let Some(at) = &mut self.at else { return 0 };
+        let mark = Mark { epoch: at.epoch, step: at.step };
+        let drawn = count.min(at.share.len - at.index);
+        let positions = (at.index..at.index + drawn).map(|index| self.layout.dealt_of(at.share, index).position);
+        at.order.each_sample(positions, |sample| then(sample, mark));
+        at.index += drawn;
+        if at.index == at.share.len {
+            self.enter(Mark { step: Step(mark.step.0 + 1), ..mark });
+        }
+        drawn
     }
 
     /// Moves to the first local batch from `mark` on that is not empty.
@@ -111,7 +133,6 @@ impl Stream {
             };
             Cursor { order, epoch, step, share: self.layout.share(self.rank, step), index: 0 }
         });
-        self.next = self.at.as_ref().map(|at| at.access(&self.layout));
     }
 
     fn busy_mark(&self, mark: Mark) -> Option<Mark> {
@@ -135,8 +156,38 @@ impl Iterator for Stream {
 
     #[inline]
     fn next(&mut self) -> Option<Access> {
-        let access = self.next;
+        let access = self.peek();
         self.advance();
         access
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::{Deal, LayoutSpec, Shuffle, Tail};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn draws_what_would_come_one_by_one(samples in 1u32..40, world in 1u32..5, batch in 1u32..9, count in 1u32..30) {
+            for shuffle in [Shuffle::Feistel { seed: 7 }, Shuffle::Sequential] {
+                let orders = Orders::new(shuffle, samples, 3).unwrap();
+                let (positions, tail) = (u64::from(samples), Tail::Pad);
+                let spec =
+                    LayoutSpec { positions, world, global_batch: batch, deal: Deal::Strided, tail, drop_last: false };
+                let Ok(layout) = Layout::new(spec) else { continue };
+                let start = Mark { epoch: Epoch(0), step: Step(0) };
+                let mut stream = Stream::new(orders, layout, Rank(world - 1), start);
+                let singly: Vec<_> = stream.clone().map(|a| (a.sample, Mark { epoch: a.epoch, step: a.step })).collect();
+                let mut drawn = Vec::new();
+                while stream.peek().is_some() {
+                    let before = drawn.len();
+                    stream.draw(count, |sample, mark| drawn.push((sample, mark)));
+                    prop_assert_eq!(drawn.len(), singly.len().min(before + count as usize));
+                }
+                prop_assert_eq!(drawn, singly);
+            }
+        }
     }
 }

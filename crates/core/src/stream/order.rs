@@ -63,6 +63,13 @@ impl EpochOrder {
         Self { kind: Kind::Sequential, len: u64::from(samples), samples }
     }
 
+    /// The same order as a table.
+    pub(super) fn tabled(&self) -> Self {
+        let mut forward = Vec::with_capacity(self.len as usize);
+        self.each_sample((0..self.len).map(Position), |sample| forward.push(sample));
+        Self::table(Forward::Made(forward), self.samples)
+    }
+
     fn table(forward: Forward, samples: u32) -> Self {
         let len = forward.get().len() as u64;
         assert!(u32::try_from(len).is_ok(), "an order of {len} positions");
@@ -99,6 +106,27 @@ impl EpochOrder {
         }
     }
 
+    /// The samples at many positions, one after another, as [`EpochOrder::sample`] gives them: what kind of order this
+    /// is, is asked once.
+    ///
+    /// # Panics
+    ///
+    /// When the order ends before one of them.
+    #[inline]
+    pub(super) fn each_sample(&self, positions: impl Iterator<Item = Position>, mut then: impl FnMut(SampleId)) {
+        match &self.kind {
+            Kind::Table { forward, .. } => {
+                let forward = forward.get();
+                positions.for_each(|p| then(forward[p.index()]));
+            }
+            Kind::Feistel(feistel) => positions.for_each(|p| {
+                assert!(p.0 < self.len, "position {p} of {}", self.len);
+                then(SampleId(feistel.at(p.0 as u32)));
+            }),
+            Kind::Sequential => positions.for_each(|p| then(self.sample(p))),
+        }
+    }
+
     /// The first position of a sample, or `None` when the order does not hold it. A table's inverse is made at the
     /// first call.
     #[inline]
@@ -129,7 +157,12 @@ impl EpochOrder {
             Kind::Feistel(feistel) => {
                 samples.for_each(|s| then((s.0 < known).then(|| Position(u64::from(feistel.invert(s.0))))));
             }
-            Kind::Table { .. } | Kind::Sequential => samples.for_each(|s| then(self.position(s))),
+            Kind::Table { forward, inverse } => {
+                let inverse = inverse.get_or_init(|| inverse_of(forward.get(), known));
+                let position = |s: SampleId| inverse.get(s.index()).filter(|&&position| position != ABSENT);
+                samples.for_each(|s| then(position(s).map(|&position| Position(u64::from(position)))));
+            }
+            Kind::Sequential => samples.for_each(|s| then(self.position(s))),
         }
     }
 }

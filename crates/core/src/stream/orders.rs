@@ -1,5 +1,6 @@
 //! All epochs' orders of a job. Tables are made when asked for and kept in a bounded window, of which the one used
-//! longest ago goes first; orders that are computed (feistel, sequential) need none.
+//! longest ago goes first; orders that are computed (feistel, sequential) need none. Where all epochs together are small,
+//! feistel's are tables as well, as a look at one takes a fraction of a computation.
 //!
 //! The lock is held to find an epoch's cell, never while a table is made: ranks that want the same epoch wait for one
 //! making, ranks that want another do not wait at all. What is kept never changes what is answered.
@@ -21,6 +22,10 @@ const WINDOW_EPOCHS_MIN: u64 = 3;
 
 /// Small tables: so many epochs are found by a short search, and making one anew is cheap.
 const WINDOW_EPOCHS_MAX: u64 = 1024;
+
+/// Orders that could be computed become tables if all of them take no more than this: about what stays in a core's
+/// share of the last cache. Beyond it, or where others fill that cache, a look waits as long as a computation takes.
+const SMALL_BYTES: u64 = 16 << 20;
 
 /// How the samples of an epoch are ordered.
 #[derive(Clone, Debug)]
@@ -52,6 +57,8 @@ struct Shared {
     len: u64,
     samples: u32,
     epochs: u32,
+    /// Whether orders are computed, without a table.
+    computed: bool,
     window: Window,
 }
 
@@ -74,7 +81,13 @@ impl Orders {
         };
         let forward_len = if let Shuffle::Explicit(_) = shuffle { 0 } else { len };
         let window = Window::new(table_bytes(forward_len, samples));
-        Ok(Self { shared: Arc::new(Shared { making: Making::Drawn(shuffle), len, samples, epochs, window }) })
+        let computed = match shuffle {
+            Shuffle::Feistel { .. } => !is_small(samples, epochs),
+            Shuffle::Sequential => true,
+            Shuffle::Torch { .. } | Shuffle::Explicit(_) => false,
+        };
+        let making = Making::Drawn(shuffle);
+        Ok(Self { shared: Arc::new(Shared { making, len, samples, epochs, computed, window }) })
     }
 
     /// How many positions every epoch has.
@@ -106,7 +119,12 @@ impl Orders {
         let shared = &*self.shared;
         assert!(e.0 < shared.epochs, "epoch {e} of {}", shared.epochs);
         match &shared.making {
-            Making::Drawn(Shuffle::Feistel { seed }) => Arc::new(feistel_order(*seed, e, shared.samples)),
+            Making::Drawn(Shuffle::Feistel { seed }) if shared.computed => {
+                Arc::new(feistel_order(*seed, e, shared.samples))
+            }
+            Making::Drawn(Shuffle::Feistel { seed }) => {
+                shared.window.get(e, || feistel_order(*seed, e, shared.samples).tabled())
+            }
             Making::Drawn(Shuffle::Sequential) => Arc::new(EpochOrder::sequential(shared.samples)),
             Making::Drawn(Shuffle::Torch { seed }) => shared.window.get(e, || {
                 let drawn = torch::randperm(shared.samples, seed.wrapping_add(u64::from(e.0)));
@@ -123,27 +141,9 @@ impl Orders {
         }
     }
 
-    /// One epoch's order where it is computed, not looked up in a table: small, and as quick to make as to share.
-    ///
-    /// # Panics
-    ///
-    /// When the job ends before `e`.
-    pub(crate) fn computed(&self, e: Epoch) -> Option<EpochOrder> {
-        let Shared { making, samples, epochs, .. } = &*self.shared;
-        assert!(e.0 < *epochs, "epoch {e} of {epochs}");
-        match making {
-            Making::Drawn(Shuffle::Feistel { seed }) => Some(feistel_order(*seed, e, *samples)),
-            Making::Drawn(Shuffle::Sequential) => Some(EpochOrder::sequential(*samples)),
-            Making::Drawn(Shuffle::Torch { .. } | Shuffle::Explicit(_)) | Making::Rewritten { .. } => None,
-        }
-    }
-
     /// How many epochs' tables the window keeps at once; `None` where orders are computed.
     pub(crate) fn window_epochs(&self) -> Option<u32> {
-        match &self.shared.making {
-            Making::Drawn(Shuffle::Feistel { .. } | Shuffle::Sequential) => None,
-            _ => Some(self.shared.window.epochs_max as u32),
-        }
+        (!self.shared.computed).then_some(self.shared.window.epochs_max as u32)
     }
 
     /// What the tables of the window take together when it is full, those of the orders rewritten included.
@@ -172,7 +172,7 @@ impl Orders {
         let (len, samples, epochs) = (self.len(), self.samples(), self.epochs());
         let making = Making::Rewritten { from: self.clone(), by: Box::new(f) };
         let window = Window::new(table_bytes(len, samples));
-        Self { shared: Arc::new(Shared { making, len, samples, epochs, window }) }
+        Self { shared: Arc::new(Shared { making, len, samples, epochs, computed: false, window }) }
     }
 }
 
@@ -186,6 +186,12 @@ impl fmt::Debug for Orders {
 
 fn feistel_order(seed: u64, e: Epoch, samples: u32) -> EpochOrder {
     EpochOrder::feistel(Feistel::new(samples, Feistel::key(seed, e.0)))
+}
+
+/// Whether the tables of all epochs may be kept in place of orders that are computed.
+fn is_small(samples: u32, epochs: u32) -> bool {
+    let fit = table_bytes(u64::from(samples), samples).saturating_mul(u64::from(epochs)) <= SMALL_BYTES;
+    fit && u64::from(epochs) <= WINDOW_EPOCHS_MAX
 }
 
 /// The common length of explicit lists.
@@ -281,6 +287,21 @@ mod tests {
     fn the_window_of_a_large_dataset_fits_half_a_gibibyte() {
         assert_eq!(Window::new(table_bytes(14_197_122, 14_197_122)).epochs_max, 4);
         assert_eq!(Window::new(table_bytes(1_281_167, 1_281_167)).epochs_max, 52);
+    }
+
+    #[test]
+    fn small_feistel_orders_are_tables_of_what_would_be_computed() {
+        let (samples, seed) = (2000, 3);
+        let [small, large] = [2, 2000].map(|epochs| Orders::new(Shuffle::Feistel { seed }, samples, epochs).unwrap());
+        assert_eq!((small.window_bytes(), large.window_bytes()), (2 * 2000 * 8, 0));
+        for epoch in [0, 1].map(Epoch) {
+            let [table, computed] = [&small, &large].map(|orders| orders.epoch(epoch));
+            for index in 0..samples {
+                let position = crate::ids::Position(u64::from(index));
+                assert_eq!(table.sample(position), computed.sample(position));
+                assert_eq!(table.position(SampleId(index)), computed.position(SampleId(index)));
+            }
+        }
     }
 
     #[test]

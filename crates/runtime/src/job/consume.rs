@@ -15,6 +15,7 @@ use foresee_image::Scratch;
 
 use super::error::JobError;
 use super::lease::Lease;
+use super::spec::OnError;
 use super::state::{Polled, Staged, State};
 use super::{Batch, Job, Sample, Shared};
 use crate::source::ReadError;
@@ -63,7 +64,7 @@ impl Job {
     ) -> Result<bool, JobError> {
         consumer.since.get_or_insert_with(Instant::now);
         if self.spec.policy == "naive" {
-            return self.gather_on_demand(consumer, shared, wanted);
+            return self.gather_on_demand(consumer, shared, wanted, deadline);
         }
         if std::mem::take(&mut consumer.reported) {
             // Somebody may have mended it.
@@ -107,8 +108,19 @@ impl Job {
     }
 
     /// Reads the next samples here and now, as a loader without a staging buffer would.
-    fn gather_on_demand(&self, consumer: &mut Consumer, shared: &Arc<Shared>, wanted: usize) -> Result<bool, JobError> {
+    fn gather_on_demand(
+        &self,
+        consumer: &mut Consumer,
+        shared: &Arc<Shared>,
+        wanted: usize,
+        deadline: Instant,
+    ) -> Result<bool, JobError> {
+        let before = consumer.taking.len();
         while consumer.taking.len() < wanted {
+            // One at least, or a caller without patience would never get any.
+            if consumer.taking.len() > before && Instant::now() >= deadline {
+                return Ok(false);
+            }
             let mut state = shared.state();
             // One that failed before comes first.
             if state.slots.is_empty() {
@@ -118,11 +130,11 @@ impl Job {
                 state.hold_failed(read.sample, part);
             }
             drop(state);
+            let began = Instant::now();
             let staged = self.try_again(shared)?;
             let mut state = shared.state();
             state.slots.clear();
-            let bytes = self.spec.catalog.size(staged.sample);
-            let took = Seconds((staged.fetched - staged.ready).as_secs_f64());
+            let (bytes, took) = (self.spec.catalog.size(staged.sample), Seconds(began.elapsed().as_secs_f64()));
             state.tally.record(Event::Read { origin: Origin::Source, bytes, took });
             let lease = Lease::new(shared, &staged, None, state.generation);
             consumer.taking.push(Taken::new(&staged, lease));
@@ -132,16 +144,28 @@ impl Job {
 
     /// Tries to read the sample that was reported as broken, or is read on demand.
     fn try_again(&self, shared: &Shared) -> Result<Staged, JobError> {
-        let (sample, mut part) = shared.state().failed().unwrap_or_default();
-        let began = Instant::now();
-        let (read, retries) = shared.read_alone(sample, &mut part, &mut Scratch::default());
+        let (wanted, mut part) = shared.state().failed().unwrap_or_default();
+        let image = &mut Scratch::default();
+        let (read, retries) = shared.read_alone(wanted, &mut part, image);
+        let read = match read {
+            Ok(piece) => Ok((wanted, piece)),
+            Err(cause) => {
+                let skips = self.spec.on_error == OnError::Skip;
+                let instead = if skips { shared.substitute(wanted, &cause, &mut part, image) } else { None };
+                instead.ok_or(cause)
+            }
+        };
         let mut state = shared.state();
         state.counts.retries += u64::from(retries);
+        let now = Instant::now();
         match read {
-            Ok(piece) => Ok(Staged { piece, sample, origin: Origin::Source, fetched: Instant::now(), ready: began }),
+            Ok((sample, piece)) => {
+                state.counts.skipped += u64::from(sample != wanted);
+                Ok(Staged { piece, sample, origin: Origin::Source, fetched: now, ready: now })
+            }
             Err(cause) => {
                 state.still_failed(part);
-                Err(self.broken(sample, Arc::new(cause)))
+                Err(self.broken(wanted, Arc::new(cause)))
             }
         }
     }

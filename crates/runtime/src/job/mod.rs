@@ -38,6 +38,7 @@ pub use self::spec::{Images, JobSpec, OnError, POLICIES};
 use self::state::State;
 pub use self::stats::Stats;
 use self::stores::Stores;
+use crate::arena::Arena;
 use crate::desk::{Desk, Entry};
 use crate::pool::Pool;
 use crate::trace::Trace;
@@ -123,6 +124,17 @@ impl Batch {
     pub fn tensor(&self) -> Option<&[u8]> {
         let (first, last) = (self.samples.first()?, self.samples.last()?);
         first.lease.up_to(&last.lease)
+    }
+}
+
+/// The staging buffer's memory. It stays mapped as long as this lives; loader threads write to it.
+#[derive(Clone)]
+pub struct StagingMemory(Arc<Arena>);
+
+impl StagingMemory {
+    /// Where it begins, and how many bytes it has.
+    pub fn place(&self) -> (usize, usize) {
+        self.0.staging()
     }
 }
 
@@ -301,6 +313,16 @@ impl Job {
         self.lock_running().as_ref().map(|shared| shared.stores.arena.staging())
     }
 
+    /// The staging buffer's memory; starts the job, as asking for a sample does.
+    pub fn staging(&self) -> Result<StagingMemory, JobError> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(JobError::Closed);
+        }
+        let consumer = self.consumer();
+        let shared = self.running(&consumer)?;
+        Ok(StagingMemory(Arc::clone(&shared.stores.arena)))
+    }
+
     /// The same job in a forked child, where the parent's threads are not.
     pub fn after_fork(&self) -> Result<Self, JobError> {
         let packed = self.at[0].load(Ordering::Acquire);
@@ -314,6 +336,11 @@ impl Job {
 
     /// Ends the job: threads do nothing more for it. Samples in the trainer's hands stay as they are.
     pub fn close(&self) {
+        self.close_within(CLOSE_MAX);
+    }
+
+    /// Ends the job, and waits for reads that are under way no longer than `patience`.
+    pub fn close_within(&self, patience: Duration) {
         self.closed.store(true, Ordering::Relaxed);
         let Some(shared) = self.lock_running().take() else { return };
         shared.close();
@@ -322,7 +349,7 @@ impl Job {
             trace.note("end", &serde_json::to_value(stats).unwrap_or_default());
         }
         // Threads that hang in a read keep what they need; what is ours is given back when they are done.
-        let deadline = Instant::now() + CLOSE_MAX;
+        let deadline = Instant::now() + patience;
         while Arc::strong_count(&shared) > 1 && shared.is_busy() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -67,7 +67,8 @@ impl Saved {
         let (shuffle, seed) = named(&spec.shuffle);
         same("version", &self.version, &VERSION)?;
         same("shuffle", &self.shuffle, &shuffle)?;
-        same("seed", &format!("{:?}", self.seed), &format!("{seed:?}"))?;
+        let said = |seed: Option<u64>| seed.map_or_else(|| "none".to_owned(), |seed| seed.to_string());
+        same("seed", &said(self.seed), &said(seed))?;
         same("number of samples", &self.samples, &spec.catalog.len())?;
         same("size of the dataset", &self.bytes, &spec.catalog.total().0)?;
         same("tail", &self.tail, &tail_name(spec.tail).to_owned())?;

@@ -27,7 +27,7 @@ const PAUSE_FIRST: Duration = Duration::from_millis(2);
 const PAUSE_FACTOR: u32 = 5;
 
 /// How many samples are tried in the place of one that cannot be read.
-const SUBSTITUTES_MAX: u32 = 1000;
+const SUBSTITUTES_MAX: u64 = 1000;
 
 /// Of so many reads one is measured, where the number of threads follows the reads.
 const MEASURE_EVERY: u64 = 4;
@@ -261,7 +261,7 @@ impl Shared {
     fn fail(&self, task: Task, done: &Done, cause: ReadError, bench: &mut Bench) -> std::sync::MutexGuard<'_, State> {
         let Task { generation, lane, place, read, mut part, .. } = task;
         let instead = match self.spec.on_error {
-            OnError::Skip if place.is_some() => self.substitute(read.sample, &mut part, bench),
+            OnError::Skip if place.is_some() => self.substitute(read.sample, &cause, &mut part, &mut bench.image),
             OnError::Skip | OnError::Raise => None,
         };
         let mut state = self.state();
@@ -277,8 +277,6 @@ impl Shared {
         if let Some(place) = place {
             let slot = match instead {
                 Some((other, piece)) => {
-                    let name = self.spec.source.name(read.sample);
-                    tracing::warn!("sample {} ({name}): {cause}; sample {other} is in its place", read.sample);
                     state.counts.skipped += 1;
                     Slot::Ready(done.staged(piece, other))
                 }
@@ -292,19 +290,20 @@ impl Shared {
     }
 
     /// The next sample of the catalog that can be read: the same on every rank and in every run.
-    fn substitute(
+    pub(super) fn substitute(
         &self,
         sample: SampleId,
+        cause: &ReadError,
         part: &mut Option<(Part, Epoch)>,
-        bench: &mut Bench,
+        image: &mut Scratch,
     ) -> Option<(SampleId, Piece)> {
-        let samples = self.spec.catalog.len();
-        let others =
-            (1..samples.min(SUBSTITUTES_MAX)).map(|step| (u64::from(sample.0) + u64::from(step)) % u64::from(samples));
+        let samples = u64::from(self.spec.catalog.len());
+        let others = (1..samples.min(SUBSTITUTES_MAX)).map(|step| (u64::from(sample.0) + step) % samples);
         for other in others.map(|other| SampleId(other as u32)) {
-            match self.read_alone(other, part, &mut bench.image) {
-                (Ok(piece), _) => return Some((other, piece)),
-                (Err(error), _) => tracing::debug!("sample {other}: {error}"),
+            if let (Ok(piece), _) = self.read_alone(other, part, image) {
+                let name = self.spec.source.name(sample);
+                tracing::warn!("sample {sample} ({name}): {cause}; sample {other} is in its place");
+                return Some((other, piece));
             }
         }
         None

@@ -16,7 +16,7 @@ use foresee_image::ImageError;
 
 pub use self::faulty::{Faults, Faulty};
 pub use self::local::LocalFiles;
-pub use self::throttle::{Throttle, ThrottleError};
+pub use self::throttle::{Throttle, ThrottleError, Turn};
 pub use self::throttled::Throttled;
 
 /// Something that holds all samples of a dataset.

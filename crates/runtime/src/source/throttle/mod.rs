@@ -22,6 +22,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use foresee_core::model::{Beyond, Curve};
 use foresee_core::units::{Bytes, Seconds};
@@ -131,8 +132,8 @@ impl Throttle {
         Speed { curve: self.curve.clone(), latency: Seconds(self.latency_ns as f64 / 1e9) }
     }
 
-    /// Books a read.
-    pub(super) fn begin(&self, bytes: Bytes) -> Result<Turn<'_>, ThrottleError> {
+    /// Books a read: it is under way until what is returned is dropped.
+    pub fn begin(&self, bytes: Bytes) -> Result<Turn<'_>, ThrottleError> {
         let booking = self.book(bytes).map_err(|cause| self.failed(cause))?;
         Ok(Turn { throttle: self, booking, pid: std::process::id() })
     }
@@ -231,7 +232,7 @@ impl Drop for Throttle {
 }
 
 /// A read under way; over when it is dropped.
-pub(super) struct Turn<'a> {
+pub struct Turn<'a> {
     throttle: &'a Throttle,
     booking: Booking,
     pid: u32,
@@ -241,6 +242,13 @@ impl Turn<'_> {
     /// Sleeps until the storage has served the read.
     pub(super) fn wait(self) {
         sleep_until(self.booking.ends_ns);
+    }
+
+    /// Sleeps as `wait` does, but no longer than `patience`; says whether the storage has served the read.
+    pub fn wait_for(&self, patience: Duration) -> bool {
+        let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        sleep_until(self.booking.ends_ns.min(now_ns().saturating_add(patience_ns)));
+        now_ns() >= self.booking.ends_ns
     }
 }
 

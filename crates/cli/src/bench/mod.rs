@@ -1,0 +1,293 @@
+//! `foresee bench`: a dataset loaded as a training job would load it, with the real loader and a trainer that only looks
+//! at what it gets; how fast that went as a table or as JSON.
+//!
+//! - `throttle`: an emulated slow storage from the command line.
+//! - `trainer`: who asks for the batches; `meter`: what a terminal shows meanwhile; `interrupt`: Ctrl-C.
+//! - `text`: the results for people.
+//!
+//! What can be refused is refused before the dataset is listed: that may take minutes.
+
+mod interrupt;
+mod meter;
+mod text;
+mod throttle;
+mod trainer;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use foresee_config::{Config, Environment, Given, Threads, Tier, TierKind, size_bytes};
+use foresee_core::policy::Assignment;
+use foresee_core::stream::{Shuffle, Tail};
+use foresee_runtime::dataset::{Dataset, Listing};
+use foresee_runtime::job::{Job, JobSpec, OnError, POLICIES, Stats};
+use foresee_runtime::source::{LocalFiles, Source, Throttled};
+use serde::Serialize;
+
+use self::interrupt::Interrupt;
+use self::meter::Lister;
+use self::throttle::Slowness;
+use self::trainer::Lap;
+use crate::table;
+
+/// What `foresee bench` takes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The folder that holds the class folders, or a manifest: a text file with a path and perhaps a label a line.
+    #[arg(value_name = "DATASET")]
+    dataset: PathBuf,
+    /// Samples of a rank in a step.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Passes over the dataset.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    epochs: u32,
+    /// Seed of the shuffle.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// How epochs are shuffled.
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = ShuffleKind::Torch)]
+    shuffle: ShuffleKind,
+    /// The policy: foresee, nopfs, lobster, monarch, staging-buffer or naive.
+    #[arg(long, value_name = "NAME", default_value = "foresee")]
+    policy: String,
+    /// Which rank this is.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    rank: u32,
+    /// Of how many; each runs on its own.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    world_size: u32,
+    /// Staging buffer and tiers [default: `FORESEE_CONFIG`, else foresee.toml in the current folder, if there is one].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Capacity of the staging buffer, such as "64 MiB", whatever the configuration says.
+    #[arg(long, value_name = "SIZE", value_parser = room)]
+    staging: Option<u64>,
+    /// Capacity of the memory tier, whatever the configuration says; it is added where there is none.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
+    /// Loader threads of the staging buffer, whatever the configuration says.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    threads: Option<u32>,
+    /// Make the source as slow as an emulated storage, which all processes that give this name share.
+    #[arg(long, value_name = "NAME:MB_PER_S[:LATENCY_MS]")]
+    throttle: Option<Slowness>,
+    /// How long the trainer computes after each batch, in milliseconds.
+    #[arg(long, value_name = "MS", default_value = "0", value_parser = milliseconds)]
+    compute_ms: f64,
+    /// Write what happens to a file, one JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Print JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ShuffleKind {
+    Torch,
+    Feistel,
+}
+
+/// How a benchmark ended.
+pub(crate) enum Ended {
+    /// At the end of its last epoch.
+    Whole,
+    /// By Ctrl-C.
+    Interrupted,
+}
+
+#[derive(Serialize)]
+struct Printed<'a> {
+    dataset: DatasetLine,
+    job: JobLine<'a>,
+    epochs: &'a [Lap],
+    interrupted: bool,
+    /// As the loader gives them.
+    stats: &'a Stats,
+}
+
+#[derive(Serialize)]
+struct DatasetLine {
+    name: String,
+    samples: u32,
+    bytes: u64,
+    classes: usize,
+    opened_s: f64,
+}
+
+/// What was asked for, beside what the loader's own statistics say.
+#[derive(Serialize)]
+struct JobLine<'a> {
+    batch: u32,
+    epochs: u32,
+    seed: u64,
+    shuffle: &'static str,
+    compute_ms: f64,
+    throttle: Option<&'a Slowness>,
+}
+
+/// Loads and prints.
+pub(crate) fn run(arguments: &Arguments) -> Result<Ended> {
+    check(arguments)?;
+    let environment = Environment::of_process();
+    let config = configured(arguments, &environment)?;
+    let throttle = arguments.throttle.as_ref().map(Slowness::open).transpose()?.map(Arc::new);
+    let interrupt = Interrupt::watch().context("cannot watch for Ctrl-C")?;
+    let began = Instant::now();
+    let dataset = Arc::new(opened(&arguments.dataset, &config, &environment)?);
+    let opened_s = began.elapsed().as_secs_f64();
+    let files = LocalFiles::new(Arc::clone(&dataset));
+    let source: Arc<dyn Source> = match throttle {
+        None => Arc::new(files),
+        Some(throttle) => Arc::new(Throttled::new(files, throttle)),
+    };
+    let job = Job::new(spec(arguments, &dataset, source, config))?;
+    interrupt.hold();
+    let ran = trainer::train(&job, Duration::from_secs_f64(arguments.compute_ms / 1e3), &interrupt)?;
+    job.close();
+    let (samples, bytes, classes) = (dataset.len(), dataset.catalog().total().0, dataset.classes().len());
+    let printed = Printed {
+        dataset: DatasetLine { name: dataset.describe(), samples, bytes, classes, opened_s },
+        job: JobLine::of(arguments),
+        epochs: &ran.laps,
+        interrupted: ran.interrupted,
+        stats: &ran.stats,
+    };
+    table::print(&if arguments.json { serde_json::to_string_pretty(&printed)? } else { text::bench(&printed) })?;
+    Ok(if ran.interrupted { Ended::Interrupted } else { Ended::Whole })
+}
+
+/// What can be refused by looking at the options alone.
+fn check(arguments: &Arguments) -> Result<()> {
+    let Arguments { policy, rank, world_size, .. } = arguments;
+    if !POLICIES.contains(&policy.as_str()) {
+        bail!("--policy {policy}: the loader has no such policy; choose from {}", POLICIES.join(", "));
+    }
+    if rank >= world_size {
+        bail!("--rank {rank}: not in a world of {world_size}; ranks count from 0, or raise --world-size");
+    }
+    Ok(())
+}
+
+/// What the configuration says, and over it what the options say.
+fn configured(arguments: &Arguments, environment: &Environment) -> Result<Config> {
+    let given = arguments.config.as_deref().map_or(Given::Nothing, Given::File);
+    let mut config = Config::resolve(given, environment)?.config;
+    if let Some(capacity_bytes) = arguments.staging {
+        config.staging.capacity_bytes = capacity_bytes;
+    }
+    if let Some(threads) = arguments.threads {
+        config.staging.threads = Threads::Number(threads);
+    }
+    if let Some(capacity_bytes) = arguments.memory {
+        match config.tiers.iter_mut().find(|tier| tier.kind == TierKind::Memory) {
+            Some(memory) => memory.capacity_bytes = capacity_bytes,
+            None => config.tiers.insert(0, Tier::memory(capacity_bytes)),
+        }
+    }
+    if let Some(trace) = &arguments.trace {
+        check_trace(trace, &arguments.dataset)?;
+        config.trace = Some(trace.clone());
+    }
+    Ok(config)
+}
+
+/// Fails early where the loader could only fail, and where a slip of the hand would cost the dataset.
+fn check_trace(trace: &Path, dataset: &Path) -> Result<()> {
+    let name = trace.display();
+    if trace.canonicalize().is_ok_and(|trace| dataset.canonicalize().is_ok_and(|dataset| trace == dataset)) {
+        bail!("--trace {name}: is the dataset itself; give another name");
+    }
+    File::options()
+        .append(true)
+        .create(true)
+        .open(trace)
+        .with_context(|| format!("--trace {name}: cannot be written"))?;
+    Ok(())
+}
+
+/// Lists the dataset, or finds it listed.
+fn opened(path: &Path, config: &Config, environment: &Environment) -> Result<Dataset> {
+    let lister = Lister::new();
+    let progress = |samples| lister.tick(samples);
+    let cache = config.catalog.folder(environment);
+    let listing = Listing { cache: cache.as_deref(), progress: Some(&progress), ..Listing::default() };
+    let is_manifest = path.exists() && !path.is_dir();
+    Ok(if is_manifest { Dataset::manifest(path, &listing) } else { Dataset::image_folder(path, &listing) }?)
+}
+
+fn spec(arguments: &Arguments, dataset: &Dataset, source: Arc<dyn Source>, config: Config) -> JobSpec {
+    let seed = arguments.seed;
+    JobSpec {
+        source,
+        catalog: Arc::clone(dataset.catalog()),
+        dataset: dataset.digest(),
+        shuffle: match arguments.shuffle {
+            ShuffleKind::Torch => Shuffle::Torch { seed },
+            ShuffleKind::Feistel => Shuffle::Feistel { seed },
+        },
+        batch_size: arguments.batch,
+        epochs: arguments.epochs,
+        drop_last: false,
+        tail: Tail::Pad,
+        policy: arguments.policy.clone(),
+        assignment: Assignment::Order,
+        on_error: OnError::Raise,
+        images: None,
+        config,
+        rank: arguments.rank,
+        world: arguments.world_size,
+        record: false,
+    }
+}
+
+impl<'a> JobLine<'a> {
+    fn of(arguments: &'a Arguments) -> Self {
+        let &Arguments { batch, epochs, seed, compute_ms, .. } = arguments;
+        let shuffle = match arguments.shuffle {
+            ShuffleKind::Torch => "torch",
+            ShuffleKind::Feistel => "feistel",
+        };
+        Self { batch, epochs, seed, shuffle, compute_ms, throttle: arguments.throttle.as_ref() }
+    }
+}
+
+/// A size with its unit, or a whole number of bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let bytes = text.parse().ok().or_else(|| size_bytes(text));
+    bytes.ok_or_else(|| "write a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, as in \"4 GiB\"".to_owned())
+}
+
+/// A size of something that cannot do without.
+fn room(text: &str) -> Result<u64, String> {
+    size(text).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err("give more than 0 B".to_owned()) })
+}
+
+/// Up to an hour: longer is a slip of the hand.
+fn milliseconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=3.6e6).contains(number));
+    number.ok_or_else(|| "give milliseconds from 0 to 3600000".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_has_a_unit_or_counts_bytes() {
+        assert_eq!(["4096", "1 KiB", "1.5MB", "0"].map(size), [Ok(4096), Ok(1024), Ok(1_500_000), Ok(0)]);
+        assert!(["", "-1", "1 XB", "lots", "nan"].iter().all(|text| size(text).is_err()));
+        assert_eq!(room("0 B"), Err("give more than 0 B".to_owned()));
+    }
+
+    #[test]
+    fn compute_is_a_time() {
+        assert_eq!(["0", "2.5", "3600000"].map(milliseconds), [Ok(0.0), Ok(2.5), Ok(3.6e6)]);
+        assert!(["-1", "nan", "inf", "3600001", "x"].iter().all(|text| milliseconds(text).is_err()));
+    }
+}

@@ -1,0 +1,194 @@
+//! A dataset: listed once, held without a Python object for each sample. Listing runs on a thread of its own, so that
+//! whoever waits can be interrupted and told how far it is.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use foresee_config::{Config, Environment, Given};
+use foresee_core::ids::SampleId;
+use foresee_runtime::dataset::{self, DatasetError, Listing};
+use foresee_runtime::source::{LocalFiles, Source, Throttled};
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::array::{Array, position};
+use crate::throttle::Throttle;
+use crate::{PATIENCE, errors, log};
+
+/// Listings that are over sooner are not worth a line.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// All samples of a dataset.
+#[pyclass(frozen, module = "foresee._native")]
+pub(crate) struct Dataset {
+    inner: Arc<dataset::Dataset>,
+    throttle: Option<Py<Throttle>>,
+}
+
+impl Dataset {
+    pub(crate) fn inner(&self) -> &Arc<dataset::Dataset> {
+        &self.inner
+    }
+
+    /// Where its samples are read from.
+    pub(crate) fn source(&self) -> Arc<dyn Source> {
+        let files = LocalFiles::new(Arc::clone(&self.inner));
+        match &self.throttle {
+            None => Arc::new(files),
+            Some(throttle) => Arc::new(Throttled::new(files, throttle.get().inner())),
+        }
+    }
+}
+
+type List = dyn FnOnce(&Listing<'_>) -> Result<dataset::Dataset, DatasetError> + Send;
+
+/// Lists a dataset on another thread. With `progress`, a file of Python's, says there how far it is.
+fn listed(py: Python<'_>, list: Box<List>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<dataset::Dataset> {
+    let environment = Environment::of_process();
+    let resolved = Config::resolve(Given::Nothing, &environment).map_err(|wrong| errors::config(py, &wrong))?;
+    let cache = resolved.config.catalog.folder(&environment);
+    let (sender, receiver) = channel();
+    // A receiver is not shared, but this thread may wait for it where nobody has the interpreter.
+    let receiver = Mutex::new(receiver);
+    let looked_at = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&looked_at);
+    let work = move || {
+        let count = move |samples| counter.store(samples, Ordering::Relaxed);
+        let listing = Listing { cache: cache.as_deref(), progress: Some(&count), ..Listing::default() };
+        // Nobody waits any more where it was interrupted.
+        let _ = sender.send(list(&listing));
+    };
+    let spawned = std::thread::Builder::new().name("foresee-list".to_owned()).spawn(work);
+    spawned.map_err(|cause| errors::file(py, &cause, "a thread to list files".as_ref()))?;
+    let began = Instant::now();
+    let mut said = false;
+    let found = loop {
+        let waited = py.detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE));
+        match waited {
+            Ok(found) => break found,
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(errors::error(py, errors::Kind::Dataset, "listing failed: please report this as a defect"));
+            }
+        }
+        if let Some(out) = progress.filter(|_| began.elapsed() > QUIET) {
+            out.call_method1("write", (format!("\rforesee: {} files listed", looked_at.load(Ordering::Relaxed)),))?;
+            out.call_method0("flush")?;
+            said = true;
+        }
+    };
+    if let Some(out) = progress.filter(|_| said) {
+        out.call_method1("write", ("\n",))?;
+    }
+    log::drain(py)?;
+    found.map_err(|wrong| errors::dataset(py, &wrong))
+}
+
+#[pymethods]
+impl Dataset {
+    /// The images in class folders.
+    #[staticmethod]
+    #[pyo3(signature = (root, throttle=None, progress=None))]
+    fn image_folder(
+        py: Python<'_>,
+        root: PathBuf,
+        throttle: Option<Py<Throttle>>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let list = move |listing: &Listing<'_>| dataset::Dataset::image_folder(&root, listing);
+        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress)?), throttle })
+    }
+
+    /// A list of files.
+    #[staticmethod]
+    #[pyo3(signature = (paths, labels=None, throttle=None, progress=None))]
+    fn files(
+        py: Python<'_>,
+        paths: Vec<PathBuf>,
+        labels: Option<Vec<i64>>,
+        throttle: Option<Py<Throttle>>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let list = move |listing: &Listing<'_>| dataset::Dataset::files(paths, labels, listing);
+        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress)?), throttle })
+    }
+
+    /// The files that a text file lists.
+    #[staticmethod]
+    #[pyo3(signature = (path, throttle=None, progress=None))]
+    fn manifest(
+        py: Python<'_>,
+        path: PathBuf,
+        throttle: Option<Py<Throttle>>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let list = move |listing: &Listing<'_>| dataset::Dataset::manifest(&path, listing);
+        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress)?), throttle })
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.len() as usize
+    }
+
+    /// The path of a sample's file.
+    fn path<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyString>> {
+        Ok(as_text(py, self.inner.path(self.sample(index)?)))
+    }
+
+    /// All of them.
+    fn paths<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyString>> {
+        (0..self.inner.len()).map(|sample| as_text(py, self.inner.path(SampleId(sample)))).collect()
+    }
+
+    /// All sizes.
+    fn sizes(&self) -> Array {
+        let catalog = self.inner.catalog();
+        Array::of_numbers(catalog.samples().map(|sample| catalog.size(sample).0.cast_signed()).collect())
+    }
+
+    /// All labels.
+    fn labels(&self) -> Array {
+        Array::of_numbers((0..self.inner.len()).map(|sample| self.inner.label(SampleId(sample))).collect())
+    }
+
+    #[getter]
+    fn has_labels(&self) -> bool {
+        self.inner.has_labels()
+    }
+
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.inner.classes().to_vec()
+    }
+
+    #[getter]
+    fn described(&self) -> String {
+        self.inner.describe()
+    }
+
+    #[getter]
+    fn throttle(&self, py: Python<'_>) -> Option<Py<Throttle>> {
+        self.throttle.as_ref().map(|throttle| throttle.clone_ref(py))
+    }
+}
+
+impl Dataset {
+    fn sample(&self, index: isize) -> PyResult<SampleId> {
+        let len = self.inner.len() as usize;
+        let found =
+            position(index, len).map_err(|_| PyIndexError::new_err(format!("{index}: there are {len} samples")));
+        Ok(SampleId(found? as u32))
+    }
+}
+
+/// A path as `os.fsdecode` gives it.
+fn as_text(py: Python<'_>, path: PathBuf) -> Bound<'_, PyString> {
+    match path.into_os_string().into_pyobject(py) {
+        Ok(text) => text,
+        Err(never) => match never {},
+    }
+}

@@ -1,0 +1,211 @@
+//! `DLPack`: memory given to other libraries without a copy. They hold a capsule and call its deleter from whichever
+//! thread lets go last, with or without the interpreter; what is behind it is ours and needs none.
+#![allow(unsafe_code, reason = "DLPack is made of pointers")]
+
+use std::any::Any;
+use std::ffi::{CStr, c_void};
+use std::ptr;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyAny as PyObjectAny;
+
+const CPU: i32 = 1;
+const READ_ONLY: u64 = 1;
+const COPIED: u64 = 2;
+/// What we speak; consumers of any 1.x understand it.
+const VERSION: Version = Version { major: 1, minor: 0 };
+
+const PLAIN: &CStr = c"dltensor";
+const VERSIONED: &CStr = c"dltensor_versioned";
+
+/// The type of an item: code, bits and lanes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+impl DataType {
+    pub(crate) const INT64: Self = Self { code: 0, bits: 64, lanes: 1 };
+    pub(crate) const UINT8: Self = Self { code: 1, bits: 8, lanes: 1 };
+    pub(crate) const BOOL: Self = Self { code: 6, bits: 8, lanes: 1 };
+
+    fn item_bytes(self) -> usize {
+        usize::from(self.bits) / 8
+    }
+}
+
+#[repr(C)]
+struct Device {
+    kind: i32,
+    id: i32,
+}
+
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device: Device,
+    ndim: i32,
+    dtype: DataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+#[repr(C)]
+struct Version {
+    major: u32,
+    minor: u32,
+}
+
+#[repr(C)]
+struct Managed {
+    tensor: Tensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+}
+
+#[repr(C)]
+struct ManagedVersioned {
+    version: Version,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    flags: u64,
+    tensor: Tensor,
+}
+
+/// What a tensor points to, and what keeps that alive.
+struct Held<M> {
+    managed: M,
+    shape: [i64; 1],
+    strides: [i64; 1],
+    _keep: Box<dyn Any + Send>,
+}
+
+/// Memory to give away.
+pub(crate) struct Given {
+    pub(crate) address: usize,
+    pub(crate) items: usize,
+    pub(crate) dtype: DataType,
+    /// Keeps the memory alive.
+    pub(crate) keep: Box<dyn Any + Send>,
+}
+
+/// What a consumer asks for.
+pub(crate) struct Asked<'py> {
+    pub(crate) max_version: Option<(u32, u32)>,
+    pub(crate) dl_device: Option<(i32, i32)>,
+    pub(crate) copy: Option<bool>,
+    pub(crate) stream: Option<Bound<'py, PyObjectAny>>,
+}
+
+/// Kind and number of the device that all memory of ours is on.
+pub(crate) const fn device() -> (i32, i32) {
+    (CPU, 0)
+}
+
+/// A capsule with the memory.
+pub(crate) fn capsule<'py>(py: Python<'py>, given: Given, asked: &Asked<'py>) -> PyResult<Bound<'py, PyAny>> {
+    if asked.dl_device.is_some_and(|device| device != (CPU, 0)) {
+        return Err(PyBufferError::new_err("samples are in memory: ask for the CPU, and move them from there"));
+    }
+    if asked.stream.is_some() {
+        return Err(PyBufferError::new_err("samples are in memory: ask without a stream"));
+    }
+    let given = if asked.copy == Some(true) { copied(&given) } else { given };
+    let flags = if asked.copy == Some(true) { COPIED } else { READ_ONLY };
+    if asked.max_version.is_some_and(|(major, _)| major >= 1) {
+        let managed = |tensor| {
+            let (context, deleter) = (ptr::null_mut(), Some(delete_versioned as unsafe extern "C" fn(_)));
+            ManagedVersioned { version: VERSION, context, deleter, flags, tensor }
+        };
+        let held = hold(given, managed, |managed| &mut managed.tensor);
+        // SAFETY: the capsule gets the only pointer to `held`; whoever takes it renames the capsule first.
+        unsafe {
+            (*held).managed.context = held.cast();
+            wrap(py, ptr::from_mut(&mut (*held).managed).cast(), VERSIONED, drop_versioned)
+        }
+    } else {
+        let managed = |tensor| Managed { tensor, context: ptr::null_mut(), deleter: Some(delete_plain) };
+        let held = hold(given, managed, |managed| &mut managed.tensor);
+        // SAFETY: as above.
+        unsafe {
+            (*held).managed.context = held.cast();
+            wrap(py, ptr::from_mut(&mut (*held).managed).cast(), PLAIN, drop_plain)
+        }
+    }
+}
+
+fn copied(given: &Given) -> Given {
+    let len = given.items * given.dtype.item_bytes();
+    // SAFETY: `given` keeps so many readable bytes alive, and nobody writes to them.
+    let copy: Box<[u8]> = unsafe { std::slice::from_raw_parts(given.address as *const u8, len) }.into();
+    Given { address: copy.as_ptr() as usize, items: given.items, dtype: given.dtype, keep: Box::new(copy) }
+}
+
+/// Moves all to where it stays, and points the tensor to its own shape.
+fn hold<M>(given: Given, managed: impl FnOnce(Tensor) -> M, tensor: impl Fn(&mut M) -> &mut Tensor) -> *mut Held<M> {
+    let bare = Tensor {
+        data: given.address as *mut c_void,
+        device: Device { kind: CPU, id: 0 },
+        ndim: 1,
+        dtype: given.dtype,
+        shape: ptr::null_mut(),
+        strides: ptr::null_mut(),
+        byte_offset: 0,
+    };
+    let (shape, strides) = ([given.items.cast_signed() as i64], [1]);
+    let held = Box::into_raw(Box::new(Held { managed: managed(bare), shape, strides, _keep: given.keep }));
+    // SAFETY: just made, and nobody else has it yet.
+    unsafe {
+        let (shape, strides) = (ptr::from_mut(&mut (*held).shape).cast(), ptr::from_mut(&mut (*held).strides).cast());
+        let tensor = tensor(&mut (*held).managed);
+        (tensor.shape, tensor.strides) = (shape, strides);
+    }
+    held
+}
+
+/// # Safety
+///
+/// `managed` is of the kind that `name` says and `destructor` frees, and nobody else frees it.
+unsafe fn wrap<'py>(
+    py: Python<'py>,
+    managed: *mut c_void,
+    name: &'static CStr,
+    destructor: unsafe extern "C" fn(*mut ffi::PyObject),
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the name lives for ever, the pointer is not null; a failure leaves an exception and a null pointer.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(managed, name.as_ptr(), Some(destructor))) }
+}
+
+unsafe extern "C" fn delete_plain(managed: *mut Managed) {
+    // SAFETY: consumers pass what they got, once; its context is the box that it lies in.
+    unsafe { drop(Box::from_raw((*managed).context.cast::<Held<Managed>>())) };
+}
+
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+    // SAFETY: as above.
+    unsafe { drop(Box::from_raw((*managed).context.cast::<Held<ManagedVersioned>>())) };
+}
+
+unsafe extern "C" fn drop_plain(capsule: *mut ffi::PyObject) {
+    // SAFETY: called by the interpreter with our capsule. With its first name nobody took what is in it.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) == 1 {
+            delete_plain(ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());
+        }
+    }
+}
+
+unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: as above.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        }
+    }
+}

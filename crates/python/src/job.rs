@@ -1,0 +1,323 @@
+//! A job as Python uses it: waits without the interpreter, looks after signals, and goes on in a forked child.
+//!
+//! The lock around the job is only held while this thread has the interpreter and runs no Python, so it is free whenever
+//! somebody forks. In the child the job that came along is left behind, never dropped: its locks may be held by threads
+//! that are not there.
+
+use std::ffi::c_int;
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foresee_config::{Config, Environment, Given};
+use foresee_core::ids::SampleId;
+use foresee_core::policy::Assignment;
+use foresee_core::stream::{Shuffle, Tail};
+use foresee_runtime::dataset;
+use foresee_runtime::job::{self, Asked, JobError, JobSpec, OnError, Saved, StagingMemory};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use serde_json::Value;
+
+use crate::batch::{Batch, Sample};
+use crate::convert::{from_python, to_python};
+use crate::dataset::Dataset;
+use crate::errors::{self, Kind, error};
+use crate::view::{self, Memory, Viewed};
+use crate::{PATIENCE, log};
+
+/// How long closing waits for reads that are under way: longer than a healthy read, shorter than a user's patience.
+const CLOSE_MAX: Duration = Duration::from_millis(500);
+
+/// What a job is made from; `python/foresee/_job.py` has checked it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Arguments<'py> {
+    batch_size: u32,
+    epochs: u32,
+    seed: u64,
+    shuffle: Bound<'py, PyAny>,
+    drop_last: bool,
+    tail: String,
+    policy: String,
+    assignment: String,
+    on_error: String,
+    config: Bound<'py, PyAny>,
+    rank: u32,
+    world_size: u32,
+}
+
+/// A running job.
+#[pyclass(frozen, module = "foresee._native")]
+pub(crate) struct Job {
+    held: Mutex<Held>,
+    dataset: Arc<dataset::Dataset>,
+}
+
+struct Held {
+    job: ManuallyDrop<Arc<job::Job>>,
+    /// The process that it was made in.
+    pid: u32,
+    /// The state it was last set to, which may be of another number of ranks.
+    loaded: Option<Saved>,
+}
+
+impl Held {
+    /// Replaces what a fork brought along.
+    fn adopt(&mut self) -> Result<(), JobError> {
+        if self.pid == std::process::id() {
+            return Ok(());
+        }
+        let fresh = self.job.after_fork()?;
+        if let Some(loaded) = &self.loaded {
+            let Saved { epoch, step, index, world, .. } = fresh.save();
+            fresh.load(&Saved { epoch, step, index, world, ..loaded.clone() })?;
+        }
+        // The old one is not dropped.
+        self.job = ManuallyDrop::new(Arc::new(fresh));
+        self.pid = std::process::id();
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    #[expect(unsafe_code, reason = "what a fork brought along must not be dropped")]
+    fn drop(&mut self) {
+        if self.pid == std::process::id() {
+            self.job.close_within(CLOSE_MAX);
+            // SAFETY: taken here, once, and not touched again.
+            drop(unsafe { ManuallyDrop::take(&mut self.job) });
+        }
+    }
+}
+
+impl Job {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The job of this process.
+    fn job(&self, py: Python<'_>) -> PyResult<Arc<job::Job>> {
+        let adopted = {
+            let mut held = self.held();
+            held.adopt().map(|()| Arc::clone(&held.job))
+        };
+        adopted.map_err(|wrong| errors::job(py, &wrong))
+    }
+
+    /// Asks until there is an answer.
+    fn ask(
+        &self,
+        py: Python<'_>,
+        ask: impl Fn(&job::Job) -> Result<Asked, JobError> + Sync,
+    ) -> PyResult<Option<job::Batch>> {
+        let job = self.job(py)?;
+        loop {
+            // Before a batch is in our hands: a handler of the logger may raise, and the batch would be lost.
+            log::drain(py)?;
+            match py.detach(|| ask(&job)) {
+                Ok(Asked::Batch(batch)) => return Ok(Some(batch)),
+                Ok(Asked::End) => return Ok(None),
+                Ok(Asked::NotYet) => py.check_signals()?,
+                Err(wrong) => return Err(errors::job(py, &wrong)),
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Job {
+    #[new]
+    fn new(py: Python<'_>, dataset: &Dataset, arguments: Arguments<'_>) -> PyResult<Self> {
+        let spec = JobSpec {
+            source: dataset.source(),
+            catalog: Arc::clone(dataset.inner().catalog()),
+            dataset: dataset.inner().digest(),
+            shuffle: shuffle(&arguments)?,
+            batch_size: arguments.batch_size,
+            epochs: arguments.epochs,
+            drop_last: arguments.drop_last,
+            tail: match arguments.tail.as_str() {
+                "drop" => Tail::Drop,
+                "exact" => Tail::Exact,
+                _ => Tail::Pad,
+            },
+            policy: arguments.policy,
+            assignment: if arguments.assignment == "local" { Assignment::Local } else { Assignment::Order },
+            on_error: if arguments.on_error == "skip" { OnError::Skip } else { OnError::Raise },
+            config: config(&arguments.config)?,
+            rank: arguments.rank,
+            world: arguments.world_size,
+            record: false,
+        };
+        let job = py.detach(|| job::Job::new(spec)).map_err(|wrong| errors::job(py, &wrong))?;
+        log::drain(py)?;
+        let held = Held { job: ManuallyDrop::new(Arc::new(job)), pid: std::process::id(), loaded: None };
+        Ok(Self { held: Mutex::new(held), dataset: Arc::clone(dataset.inner()) })
+    }
+
+    /// The next batch; None at the end of the job.
+    fn next_batch(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let batch = self.ask(py, |job| job.next_batch(PATIENCE))?;
+        batch.map(|batch| Batch::new(py, batch, &self.dataset)).transpose()
+    }
+
+    /// The next sample and its label; None at the end of the job.
+    fn next_sample(&self, py: Python<'_>) -> PyResult<Option<(Sample, i64)>> {
+        loop {
+            let Some(batch) = self.ask(py, |job| job.next_sample(PATIENCE))? else { return Ok(None) };
+            // A step may have nothing for this rank.
+            if let Some(sample) = batch.samples.into_iter().next() {
+                let label = self.dataset.label(sample.id);
+                return Ok(Some((Sample::new(Arc::new(sample.lease)), label)));
+            }
+        }
+    }
+
+    /// Epoch and step of the next batch.
+    fn place(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
+        Ok(self.job(py)?.place())
+    }
+
+    fn seek(&self, py: Python<'_>, epoch: u32) -> PyResult<()> {
+        let job = self.job(py)?;
+        py.detach(|| job.seek(epoch)).map_err(|wrong| errors::job(py, &wrong))
+    }
+
+    fn steps(&self, py: Python<'_>) -> PyResult<u32> {
+        let job = self.job(py)?;
+        Ok(py.detach(|| job.steps()))
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let job = self.job(py)?;
+        let stats = py.detach(|| serde_json::to_value(job.stats()));
+        log::drain(py)?;
+        to_python(py, &stats.unwrap_or_default())
+    }
+
+    fn summary(&self, py: Python<'_>) -> PyResult<String> {
+        let job = self.job(py)?;
+        Ok(py.detach(|| job.stats().to_string()))
+    }
+
+    fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let job = self.job(py)?;
+        let saved = py.detach(|| serde_json::to_value(job.save()));
+        to_python(py, &saved.unwrap_or_default())
+    }
+
+    fn load(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        let value = from_python(state, "state", 0)?;
+        let saved: Saved = serde_json::from_value(value)
+            .map_err(|wrong| error(py, Kind::Config, format!("state: {wrong}; give what state_dict() returned")))?;
+        let job = self.job(py)?;
+        py.detach(|| job.load(&saved)).map_err(|wrong| errors::job(py, &wrong))?;
+        self.held().loaded = Some(saved);
+        log::drain(py)
+    }
+
+    /// The staging buffer.
+    fn buffer(&self, py: Python<'_>) -> PyResult<Buffer> {
+        let job = self.job(py)?;
+        let staging = py.detach(|| job.staging()).map_err(|wrong| errors::job(py, &wrong))?;
+        let (address, len) = staging.place();
+        Ok(Buffer { _staging: staging, memory: Memory::new(address, len, 1, c"B") })
+    }
+
+    /// Ends the job. At the end of the program (`now`) nothing under way is waited for.
+    fn close(&self, py: Python<'_>, now: bool) -> PyResult<()> {
+        let job = self.job(py)?;
+        py.detach(|| job.close_within(if now { Duration::ZERO } else { CLOSE_MAX }));
+        log::drain(py)
+    }
+}
+
+/// The staging buffer's memory, read-only. Loader threads write to it.
+#[pyclass(frozen, module = "foresee")]
+pub(crate) struct Buffer {
+    /// Keeps it mapped.
+    _staging: StagingMemory,
+    memory: Memory,
+}
+
+impl Viewed for Buffer {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+#[pymethods]
+impl Buffer {
+    fn __len__(&self) -> usize {
+        self.memory.items()
+    }
+
+    /// Where it begins in memory.
+    #[getter]
+    fn address(&self) -> usize {
+        self.memory.address()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Buffer({} bytes at {:#x})", self.memory.items(), self.memory.address())
+    }
+
+    #[expect(unsafe_code, reason = "the buffer protocol")]
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        // SAFETY: the interpreter's view; the object keeps the memory mapped. Loader threads change what is in it, which
+        // is what whoever looks at the whole buffer wants to see.
+        unsafe { view::fill(slf, view, flags) }
+    }
+}
+
+fn shuffle(arguments: &Arguments<'_>) -> PyResult<Shuffle> {
+    let seed = arguments.seed;
+    if let Ok(name) = arguments.shuffle.extract::<String>() {
+        return Ok(match name.as_str() {
+            "feistel" => Shuffle::Feistel { seed },
+            "sequential" => Shuffle::Sequential,
+            _ => Shuffle::Torch { seed },
+        });
+    }
+    let lists = arguments.shuffle.cast::<PyList>()?;
+    let lists = lists.iter().map(|list| numbers(&list)).collect::<PyResult<Vec<_>>>()?;
+    Ok(Shuffle::Explicit(lists.into()))
+}
+
+/// The samples of one epoch's list.
+fn numbers(list: &Bound<'_, PyAny>) -> PyResult<Vec<SampleId>> {
+    let mut samples = Vec::with_capacity(list.len().unwrap_or(0));
+    for (place, item) in list.try_iter()?.enumerate() {
+        let item = item?;
+        let Ok(sample) = item.extract::<u32>() else {
+            let said = format!("shuffle: item {place} of a list is {}; give numbers of samples, from 0", item.repr()?);
+            return Err(error(list.py(), Kind::Config, said));
+        };
+        samples.push(SampleId(sample));
+    }
+    Ok(samples)
+}
+
+fn config(given: &Bound<'_, PyAny>) -> PyResult<Config> {
+    let py = given.py();
+    let environment = Environment::of_process();
+    let resolved = if given.is_none() {
+        Config::resolve(Given::Nothing, &environment)
+    } else if given.is_instance_of::<PyDict>() {
+        let table = match from_python(given, "config", 0)? {
+            Value::Object(map) => toml::Table::try_from(map),
+            _ => Ok(toml::Table::new()),
+        };
+        let table = table.map_err(|wrong| {
+            error(py, Kind::Config, format!("config: {}; give what foresee.toml can hold", wrong.to_string().trim()))
+        })?;
+        Config::resolve(Given::Table(table), &environment)
+    } else {
+        let path: PathBuf = given.extract()?;
+        Config::resolve(Given::File(&path), &environment)
+    };
+    resolved.map(|resolved| resolved.config).map_err(|wrong| errors::config(py, &wrong))
+}

@@ -1,0 +1,49 @@
+//! The native module of the Python package, `foresee._native`: conversions between Python and the loader, nothing else.
+//! What Python people see (arguments with their checks, ranks, seeds, exits) is in `python/foresee`.
+//!
+//! - `job`: a running job; `batch`: what it hands over; `array`, `samples`: views of it without a copy.
+//! - `view`, `dlpack`: the buffer protocol and `DLPack`, the only places with `unsafe`.
+//! - `dataset`, `throttle`: what a job is made from; `convert`: plain Python values; `errors`: exceptions; `log`.
+//!
+//! No thread of the loader ever runs Python: whatever waits gives the interpreter up, and looks after signals.
+
+mod array;
+mod batch;
+mod convert;
+mod dataset;
+mod dlpack;
+mod errors;
+mod job;
+mod log;
+mod throttle;
+mod view;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+/// How long a call waits before it looks after signals: short enough for Ctrl-C to feel prompt.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Runs the `foresee` command; returns its exit code.
+#[pyfunction]
+fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| foresee_cli::status(arguments))
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("POLICIES", foresee_runtime::job::POLICIES.to_vec())?;
+    module.add_class::<array::Array>()?;
+    module.add_class::<batch::Batch>()?;
+    module.add_class::<batch::Sample>()?;
+    module.add_class::<batch::Samples>()?;
+    module.add_class::<dataset::Dataset>()?;
+    module.add_class::<job::Buffer>()?;
+    module.add_class::<job::Job>()?;
+    module.add_class::<throttle::Throttle>()?;
+    module.add_function(wrap_pyfunction!(log::set_up_logging, module)?)?;
+    module.add_function(wrap_pyfunction!(run_command, module)?)
+}

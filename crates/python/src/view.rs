@@ -1,0 +1,84 @@
+//! The buffer protocol: read-only, one-dimensional views of memory that a Python object keeps alive.
+#![allow(unsafe_code, reason = "the buffer protocol is made of pointers")]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::{PyClass, ffi};
+
+/// Memory that is only read, with its shape where views can point to it. Lives in the Python object that owns the memory.
+pub(crate) struct Memory {
+    address: usize,
+    item_bytes: isize,
+    items: isize,
+    format: &'static CStr,
+}
+
+impl Memory {
+    /// So many items of so many bytes each, from `address` on. A view has the type that `format` (see Python's `struct`)
+    /// says.
+    pub(crate) fn new(address: usize, items: usize, item_bytes: usize, format: &'static CStr) -> Self {
+        Self { address, item_bytes: item_bytes.cast_signed(), items: items.cast_signed(), format }
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.address
+    }
+
+    pub(crate) fn items(&self) -> usize {
+        self.items.cast_unsigned()
+    }
+}
+
+/// An object that gives views of its memory.
+pub(crate) trait Viewed {
+    fn memory(&self) -> &Memory;
+}
+
+/// Fills `view` for `owner`.
+///
+/// # Safety
+///
+/// `view` is what the interpreter passed to `__getbuffer__`. The memory of `owner` is readable, stays where it is and
+/// holds items of its format until `owner` is freed.
+pub(crate) unsafe fn fill<T: PyClass<Frozen = pyo3::pyclass::boolean_struct::True> + Viewed + Sync>(
+    owner: Bound<'_, T>,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    if view.is_null() {
+        return Err(PyBufferError::new_err("no view to fill"));
+    }
+    if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+        // SAFETY: not null, and the caller says whose it is.
+        unsafe { (*view).obj = ptr::null_mut() };
+        return Err(PyBufferError::new_err("samples are read-only: copy them to change them"));
+    }
+    let memory: *const Memory = owner.get().memory();
+    let asked = |flag: c_int| flags & flag == flag;
+    // SAFETY: `memory` lies in the object that `obj` keeps alive, and the object is frozen, so that pointers into it
+    // (`shape`, `strides`) stay good as long as the view. The view is the caller's to write to.
+    unsafe {
+        let memory = &*memory;
+        *view = ffi::Py_buffer {
+            buf: memory.address as *mut c_void,
+            obj: owner.into_ptr(),
+            len: memory.items * memory.item_bytes,
+            itemsize: memory.item_bytes,
+            readonly: 1,
+            ndim: 1,
+            format: if asked(ffi::PyBUF_FORMAT) { memory.format.as_ptr().cast_mut() } else { ptr::null_mut() },
+            shape: if asked(ffi::PyBUF_ND) { ptr::from_ref(&memory.items).cast_mut() } else { ptr::null_mut() },
+            strides: if asked(ffi::PyBUF_STRIDES) {
+                ptr::from_ref(&memory.item_bytes).cast_mut()
+            } else {
+                ptr::null_mut()
+            },
+            suboffsets: ptr::null_mut(),
+            internal: ptr::null_mut(),
+        };
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+"""The job: its arguments, checked, and what people call on it. All work is done outside of Python."""
+
+import atexit
+import contextlib
+import logging
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self, TypedDict
+
+from . import _check, _launch, _native
+from ._dataset import Dataset
+from ._errors import ArgumentTypeError, ConfigError
+
+_log = logging.getLogger("foresee")
+
+_SHUFFLES = ("torch", "feistel", "sequential")
+_NUMBER_MAX = 2**32 - 1
+
+#: Jobs that are closed when the program ends.
+_open: "weakref.WeakSet[Job]" = weakref.WeakSet()
+_said_alone = False
+
+
+class _Arguments(TypedDict):
+    """What a job is made from besides its dataset: checked, and found where nobody gave it."""
+
+    batch_size: int
+    epochs: int
+    seed: int
+    shuffle: Any
+    drop_last: bool
+    tail: str
+    policy: str
+    assignment: str
+    on_error: str
+    config: Any
+    rank: int
+    world_size: int
+
+
+class Job:
+    """A training job's reads: every batch of every epoch for this rank, brought in before it is asked for.
+
+    Iterate over it for all batches from where it stands, over :meth:`epoch` for those of one epoch, or take samples one
+    by one with :meth:`get`. Nothing is read and no thread is started before the first of these.
+
+    :param dataset: a :class:`Files` or :class:`ImageFolder`.
+    :param batch_size: samples of this rank in a step, as in torch.
+    :param epochs: passes over the dataset.
+    :param seed: of the shuffle; None makes one, which all ranks of a launch share and :attr:`seed` tells.
+    :param shuffle: ``"torch"`` (or True): the order of torch's ``DistributedSampler``; ``"feistel"``: a permutation that
+        needs no memory; ``"sequential"`` (or False); or lists of samples, one for each epoch, or one for all.
+    :param drop_last: whether an incomplete last step is dropped.
+    :param tail: what happens to samples that the ranks do not divide: ``"pad"`` (the first ones are repeated), ``"drop"``
+        or ``"exact"`` (some ranks get one less).
+    :param policy: what is kept where, and read when; ``foresee.POLICIES`` lists them.
+    :param assignment: ``"order"``: samples are dealt to ranks as the order says; ``"local"``: to who holds them.
+    :param on_error: ``"raise"`` a :class:`SampleError` for a sample that cannot be read, or ``"skip"`` it: the next one
+        that can be read takes its place.
+    :param config: a path of a ``foresee.toml``, a dict of the same shape, or None: ``$FORESEE_CONFIG``, else
+        ``foresee.toml`` in the current folder, else the defaults. Environment variables override all of these.
+    :param rank: this rank; None finds it (torch.distributed, torchrun, MPI, SLURM).
+    :param world_size: the number of ranks.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        epochs: int,
+        seed: int | None = 0,
+        shuffle: str | bool | Sequence[int] | Sequence[Sequence[int]] = "torch",
+        drop_last: bool = False,
+        tail: str = "pad",
+        policy: str = "foresee",
+        assignment: str = "order",
+        on_error: str = "raise",
+        config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise ArgumentTypeError(f"dataset={_check.shown(dataset)}: give a foresee.ImageFolder or foresee.Files")
+        epochs = _check.whole("epochs", epochs, 1, _NUMBER_MAX)
+        rank, world_size = _launch.find_rank(rank, world_size)
+        self._arguments: _Arguments = {
+            "batch_size": _check.whole("batch_size", batch_size, 1, _NUMBER_MAX),
+            "epochs": epochs,
+            "seed": _launch.make_seed(world_size) if seed is None else _check.whole("seed", seed, 0, 2**64 - 1),
+            "shuffle": _shuffle(shuffle, epochs),
+            "drop_last": _check.flag("drop_last", drop_last),
+            "tail": _check.choice("tail", tail, ("pad", "drop", "exact")),
+            "policy": _check.choice("policy", policy, _native.POLICIES),
+            "assignment": _check.choice("assignment", assignment, ("order", "local")),
+            "on_error": _check.choice("on_error", on_error, ("raise", "skip")),
+            "config": _config(config),
+            "rank": rank,
+            "world_size": world_size,
+        }
+        self._dataset = dataset
+        self._inner = _native.Job(dataset._inner, self._arguments)
+        if world_size > 1:
+            _say_alone(rank, world_size)
+        _open.add(self)
+
+    @property
+    def dataset(self) -> Dataset:
+        """What it reads."""
+        return self._dataset
+
+    @property
+    def rank(self) -> int:
+        """Which rank this is."""
+        return self._arguments["rank"]
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+        return self._arguments["world_size"]
+
+    @property
+    def seed(self) -> int:
+        """The seed of the shuffle, also where it was made."""
+        return self._arguments["seed"]
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of this rank in a step."""
+        return self._arguments["batch_size"]
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the dataset."""
+        return self._arguments["epochs"]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of this rank in an epoch, the same for all ranks."""
+        return self._inner.steps()
+
+    def __len__(self) -> int:
+        """Batches of this rank in the whole job, wherever it stands: ``steps_per_epoch * epochs``."""
+        return self.steps_per_epoch * self.epochs
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Epoch and step of the next batch; the number of epochs and 0 at the end."""
+        return self._inner.place()
+
+    @property
+    def buffer(self) -> _native.Buffer:
+        """The staging memory, read-only, for whoever wants to register or look at it as a whole. Starts the job."""
+        return self._inner.buffer()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> _native.Batch:
+        batch = self._inner.next_batch()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def epoch(self, epoch: int) -> "Epoch":
+        """The batches of one epoch, from where the job stands in it, or from its beginning if it is still ahead.
+
+        Going to an epoch that is ahead reads nothing of what is between.
+        """
+        epoch = _check.whole("epoch", epoch, 0, self.epochs - 1)
+        at, _ = self.position
+        if epoch < at:
+            raise ConfigError(f"epoch={epoch}: the job stands in epoch {at}, and never goes back; make another job")
+        return Epoch(self, epoch)
+
+    def get(self) -> "tuple[_native.Sample, int] | None":
+        """The next sample and its label; None at the end of the job."""
+        return self._inner.next_sample()
+
+    def stats(self) -> dict[str, Any]:
+        """What happened so far, in numbers; docs/python.md explains each."""
+        return self._inner.stats()
+
+    def summary(self) -> str:
+        """What happened so far, to be printed."""
+        return self._inner.summary()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the job stands, as numbers and texts. What was delivered counts, not what was read ahead."""
+        return self._inner.save()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the very next batch after ``state_dict()``, also if it came from another number of ranks."""
+        if not isinstance(state, Mapping):
+            raise ArgumentTypeError(f"state={_check.shown(state)}: give what state_dict() returned")
+        self._inner.load(dict(state))
+
+    def close(self) -> None:
+        """Ends the job and its reads. What was handed over stays valid. Closing twice is fine."""
+        self._inner.close(False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Job({self._dataset!r}, batch_size={self.batch_size}, epochs={self.epochs}, seed={self.seed})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self._dataset, self._arguments, self.state_dict())
+
+
+class Epoch:
+    """The batches of one epoch of a job."""
+
+    def __init__(self, job: Job, epoch: int) -> None:
+        self._job = job
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return self._job.steps_per_epoch
+
+    def __iter__(self) -> Iterator[_native.Batch]:
+        job = self._job
+        if job.position[0] < self._epoch:
+            job._inner.seek(self._epoch)
+        while job.position[0] == self._epoch:
+            batch = job._inner.next_batch()
+            if batch is None:
+                return
+            yield batch
+
+
+def _shuffle(shuffle: Any, epochs: int) -> Any:
+    if isinstance(shuffle, bool):
+        return "torch" if shuffle else "sequential"
+    if isinstance(shuffle, str):
+        return _check.choice("shuffle", shuffle, _SHUFFLES)
+    try:
+        lists = list(shuffle)
+    except TypeError:
+        said = f"shuffle={_check.shown(shuffle)}: give one of {', '.join(map(repr, _SHUFFLES))}, or lists of samples"
+        raise ArgumentTypeError(said) from None
+    if not lists:
+        raise ConfigError("shuffle=[]: give a list of samples for each epoch, or one for all epochs")
+    # Rows of an array look like a number to those who only ask for __index__.
+    if hasattr(lists[0], "__index__") and getattr(lists[0], "ndim", 0) == 0:
+        return [lists] * epochs
+    for place, samples in enumerate(lists):
+        if isinstance(samples, str) or not hasattr(samples, "__iter__"):
+            raise ArgumentTypeError(f"shuffle[{place}]={_check.shown(samples)}: give a list of samples")
+    return lists
+
+
+def _config(config: Any) -> Any:
+    if config is None:
+        return None
+    if isinstance(config, Mapping):
+        return dict(config)
+    if not isinstance(config, str | os.PathLike):
+        raise ArgumentTypeError(f"config={_check.shown(config)}: give a path of a foresee.toml, a dict or None")
+    return os.fspath(config)
+
+
+def _say_alone(rank: int, world_size: int) -> None:
+    global _said_alone
+    if not _said_alone:
+        _said_alone = True
+        _log.warning(
+            "rank %d of %d runs alone: it reads what it needs by itself, nothing from other ranks", rank, world_size
+        )
+
+
+def _rebuilt(kind: type[Job], dataset: Dataset, arguments: _Arguments, state: dict[str, Any]) -> Job:
+    job = kind(dataset, **arguments)
+    job.load_state_dict(state)
+    return job
+
+
+@atexit.register
+def _close_all() -> None:
+    for job in list(_open):
+        # The program ends: whatever is wrong with a job, the others are closed too.
+        with contextlib.suppress(Exception):
+            job._inner.close(True)

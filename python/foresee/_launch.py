@@ -1,0 +1,91 @@
+"""Which rank this process is, of how many, and a seed that all ranks find by themselves.
+
+An explicit argument holds first, then an initialised torch.distributed, then what launchers leave in the environment.
+SLURM comes last: its variables are also set in a shell that runs one process only.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from . import _check
+from ._errors import ConfigError
+
+#: Rank and number of ranks, by launcher: torchrun, Open MPI, PMI and PMIx, SLURM.
+_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("PMIX_RANK", "PMIX_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+
+#: What all ranks of one launch have in common, and other launches mostly have not.
+_LAUNCHES = (
+    ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"),
+    ("MASTER_ADDR", "MASTER_PORT"),
+    ("PMIX_NAMESPACE",),
+    ("OMPI_MCA_ess_base_jobid",),
+    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ("SLURM_JOB_ID",),
+)
+
+_WORLD_MAX = 2**32 - 1
+
+
+def find_rank(rank: Any, world_size: Any, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """The rank and the number of ranks."""
+    if rank is None and world_size is None:
+        return _of_torch() or _of_launcher(environment) or (0, 1)
+    if world_size is None:
+        raise ConfigError(f"rank={_check.shown(rank)}: give world_size too")
+    if rank is None:
+        raise ConfigError(f"world_size={_check.shown(world_size)}: give rank too")
+    return _checked(rank, world_size, "rank", "world_size")
+
+
+def make_seed(world_size: int, environment: Mapping[str, str] = os.environ) -> int:
+    """A seed that nobody gave: the same on all ranks of a launch, and another one where launches differ."""
+    if world_size == 1:
+        return int.from_bytes(os.urandom(4), "little")
+    for names in _LAUNCHES:
+        if all(environment.get(name) for name in names):
+            text = "\0".join(environment[name] for name in names)
+            return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
+    raise ConfigError(
+        f"seed=None: {world_size} ranks have nothing to agree on a seed by; give all of them the same seed, or start "
+        "them with torchrun, mpirun or srun"
+    )
+
+
+def _of_torch() -> tuple[int, int] | None:
+    # Never imported for this: who has not imported it has not initialised it.
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _of_launcher(environment: Mapping[str, str]) -> tuple[int, int] | None:
+    for rank, world_size in _VARIABLES:
+        if environment.get(rank) and environment.get(world_size):
+            return _checked(_number(environment, rank), _number(environment, world_size), rank, world_size)
+    return None
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    try:
+        return int(environment[name])
+    except ValueError:
+        said = f"{name}={_check.shown(environment[name])}: not a whole number; unset it, or give rank and world_size"
+        raise ConfigError(said) from None
+
+
+def _checked(rank: Any, world_size: Any, rank_name: str, world_name: str) -> tuple[int, int]:
+    world_size = _check.whole(world_name, world_size, 1, _WORLD_MAX)
+    rank = _check.whole(rank_name, rank, 0, _WORLD_MAX)
+    if rank >= world_size:
+        raise ConfigError(f"{rank_name}={rank}: {world_name} is {world_size}; give 0 to {world_size - 1}")
+    return rank, world_size

@@ -1,0 +1,140 @@
+"""What a job takes and tells: reads of the source, memory, statistics, the trace."""
+
+import json
+import re
+import shutil
+
+import foresee
+import pytest
+
+RUN = """
+import json, sys, foresee
+options = json.loads(sys.argv[1])
+job = foresee.Job(foresee.Files(sys.argv[2:]), **options)
+for batch in job:
+    for data in batch.data:
+        memoryview(data)[0]
+print(json.dumps(job.stats()))
+"""
+
+
+@pytest.mark.parametrize("percent", [0, 40, 100])
+def test_the_source_is_read_no_more_than_the_minimum_seen_from_outside(script, folder, tmp_path, percent):
+    strace = shutil.which("strace")
+    if not strace:
+        pytest.skip("no strace: install Debian's package strace")
+    size, samples, epochs = 5000, 50, 4
+    paths = folder(samples, size)
+    capacity = size * samples * percent // 100
+    options = {"batch_size": 7, "epochs": epochs, "config": {"tier": [{"kind": "memory", "capacity": capacity}]}}
+    log = tmp_path / "strace"
+    prefix = (strace, "-f", "-y", "-s", "0", "-e", "trace=open,openat,read,readv,pread64", "-o", str(log))
+    ran = script(RUN, json.dumps(options), *paths, prefix=prefix)
+    if "ptrace" in ran.stderr or "PTRACE" in ran.stderr:
+        pytest.skip(f"strace may not: {ran.stderr.splitlines()[0]}")
+    assert ran.returncode == 0, ran.stderr
+    minimum = size * samples + (size * samples - capacity) * (epochs - 1)
+    # With -y, descriptors are followed by their path; a call that another thread interrupts is continued elsewhere.
+    text = log.read_text()
+    opens = len(re.findall(r'open(?:at)?\([^"]*"[^"]*\.bin"', text))
+    read = sum(map(int, re.findall(r"readv\(\d+<[^>]*\.bin>.*= (\d+)", text)))
+    read += resumed_reads(text)
+    stats = json.loads(ran.stdout)
+    assert stats["source_minimum_bytes"] == stats["source_bytes"] == minimum
+    assert opens == minimum // size
+    assert read == minimum
+
+
+def resumed_reads(text: str) -> int:
+    """Bytes of reads of samples that strace shows on two lines."""
+    under_way, total = set(), 0
+    for line in text.splitlines():
+        thread = line.split()[0]
+        if re.search(r"readv\(\d+<[^>]*\.bin>.*<unfinished", line):
+            under_way.add(thread)
+        elif thread in under_way and (found := re.search(r"<\.\.\. readv resumed>.*= (\d+)", line)):
+            under_way.discard(thread)
+            total += int(found[1])
+    return total
+
+
+MEMORY = """
+import json, sys, foresee
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+options = json.loads(sys.argv[1])
+before = resident_mb()
+job = foresee.Job(foresee.Files(sys.argv[2:]), **options)
+by_epoch = []
+for epoch in range(job.epochs):
+    for batch in job.epoch(epoch):
+        for data in batch.data:
+            bytes(data)
+    by_epoch.append(resident_mb() - before)
+print(json.dumps(by_epoch))
+"""
+
+
+def test_memory_stays_within_the_budget_and_does_not_grow(script, folder):
+    paths = folder(100, size=100_000)
+    config = {"staging": {"capacity": "2 MB"}, "tier": [{"kind": "memory", "capacity": "5 MB"}]}
+    options = {"batch_size": 4, "epochs": 50, "config": config}
+    ran = script(MEMORY, json.dumps(options), *paths)
+    assert ran.returncode == 0, ran.stderr
+    by_epoch = json.loads(ran.stdout)
+    assert max(by_epoch) < 7 + 150
+    assert by_epoch[-1] - by_epoch[9] < 3, by_epoch
+
+
+STATS = {
+    "batches", "bytes", "elapsed_s", "epoch", "first_batch_s", "hit_ratio", "lost", "not_kept", "origins", "outside",
+    "policy", "rank", "retries", "samples", "skipped", "source_bytes", "source_minimum_bytes", "stall_by_s", "stall_s",
+    "step", "threads", "world_size",
+}  # fmt: skip
+
+
+def test_stats_tell_where_samples_came_from(files):
+    dataset = files(40, size=1000)
+    config = {"tier": [{"kind": "memory", "capacity": 40_000}]}
+    with foresee.Job(dataset, 8, 3, config=config) as job:
+        assert job.stats().keys() >= STATS
+        assert job.stats()["first_batch_s"] is None
+        for _ in job:
+            pass
+        stats = job.stats()
+        assert (stats["samples"], stats["batches"], stats["bytes"]) == (120, 15, 120_000)
+        assert stats["source_bytes"] == stats["source_minimum_bytes"] == 40_000
+        assert {name: reads["samples"] for name, reads in stats["origins"].items()} == {"source": 40, "tier1": 80}
+        assert stats["hit_ratio"] == pytest.approx(2 / 3)
+        assert stats["first_batch_s"] > 0
+        json.dumps(stats)
+        lines = job.summary().splitlines()
+        assert lines[0] == "policy      foresee (rank 0 of 1)"
+        assert any(line.startswith("delivered   120 samples") for line in lines)
+
+
+def test_a_trace_tells_of_every_read_and_batch(files, tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    with foresee.Job(files(20), 5, 2, config={"trace": {"path": str(trace)}}) as job:
+        for _ in job:
+            pass
+    events = [json.loads(line) for line in trace.read_text().splitlines()]
+    kinds = [event["event"] for event in events]
+    assert (kinds.count("read"), kinds.count("batch"), kinds[-1]) == (40, 8, "end")
+    assert events[-1]["end"]["samples"] == 40
+    assert all(event["t_s"] >= 0 for event in events)
+
+
+def test_a_cache_on_disk_is_warm_after_a_restart(files, tmp_path):
+    dataset = files(40, size=1000)
+    tier = {"kind": "disk", "capacity": 40_000, "path": str(tmp_path / "cache"), "free_space_floor": 0}
+    read = []
+    for _ in range(2):
+        with foresee.Job(dataset, 8, 2, config={"tier": [tier]}) as job:
+            for _ in job:
+                pass
+            read.append(job.stats()["source_bytes"])
+    assert read == [40_000, 0]
