@@ -111,12 +111,11 @@ impl Job {
             if consumer.taking.len() > before && Instant::now() >= deadline {
                 return Ok(false);
             }
-            let read = match consumer.on_demand {
-                Some(read) => read,
-                None => {
-                    let Some(Consumed::OnDemand(read)) = shared.state().desk.consume() else { break };
-                    *consumer.on_demand.insert(read)
-                }
+            let read = if let Some(read) = consumer.on_demand {
+                read
+            } else {
+                let Some(Consumed::OnDemand(read)) = shared.state().desk.consume() else { break };
+                *consumer.on_demand.insert(read)
             };
             let (staged, retries) = self.read_or_substitute(shared, read.sample);
             let mut state = shared.state();
