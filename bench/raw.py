@@ -42,14 +42,13 @@ def run_foresee(folder: str, args: argparse.Namespace):
 
 
 def run_torch(folder: str, args: argparse.Namespace):
-    import torch.utils.data as data
+    from torch.utils import data
     from torchvision.datasets import ImageFolder
 
     class Raw(ImageFolder):
         def __getitem__(self, index):
             path, label = self.samples[index]
-            with open(path, "rb") as file:
-                return file.read(), label
+            return Path(path).read_bytes(), label
 
     loader = data.DataLoader(
         Raw(folder), args.batch, shuffle=True, num_workers=args.threads, collate_fn=list, persistent_workers=True
@@ -72,7 +71,10 @@ def run_ffcv(folder: str, args: argparse.Namespace):
         pipelines={"data": [BytesDecoder()], "size": [IntDecoder()]},
     )
     for _ in range(args.epochs):
-        yield ((len(rows), sum(touch(row[: size[0]]) for row, size in zip(rows, sizes))) for rows, sizes in loader)
+        yield (
+            (len(rows), sum(touch(row[: size[0]]) for row, size in zip(rows, sizes, strict=True)))
+            for rows, sizes in loader
+        )
 
 
 def write_beton(folder: str, threads: int) -> None:
@@ -90,7 +92,7 @@ def write_beton(folder: str, threads: int) -> None:
     if not target.exists():
         writer = DatasetWriter(f"{target}.tmp", {"data": BytesField(), "size": IntField()}, num_workers=threads)
         writer.from_indexed_dataset(Raw(folder))
-        os.replace(f"{target}.tmp", target)
+        Path(f"{target}.tmp").replace(target)
 
 
 def measure(loader: str, folder: str, args: argparse.Namespace) -> None:
@@ -143,8 +145,12 @@ def main() -> None:
 
 def report(results: dict[str, list[dict]], args: argparse.Namespace) -> None:
     first = {loader: statistics.median(run["rates"][0] for run in runs) for loader, runs in results.items()}
-    later = {loader: statistics.median(statistics.mean(run["rates"][1:]) for run in runs) for loader, runs in results.items()}
-    print(f"{'loader':10} {'first epoch':>12} {'later':>12} {'first batch':>12} {'CPU ms/sample':>14} | foresee is so many times faster")
+    later = {
+        loader: statistics.median(statistics.mean(run["rates"][1:]) for run in runs) for loader, runs in results.items()
+    }
+    print(
+        f"{'loader':10} {'first epoch':>12} {'later':>12} {'first batch':>12} {'CPU ms/sample':>14} | foresee is so many times faster"
+    )
     for loader, runs in results.items():
         batch = statistics.median(run["first_batch_s"] for run in runs)
         ratios = ""

@@ -146,6 +146,7 @@ impl Job {
             },
             policy: arguments.policy,
             assignment: if arguments.assignment == "local" { Assignment::Local } else { Assignment::Order },
+            images: None,
             on_error: if arguments.on_error == "skip" { OnError::Skip } else { OnError::Raise },
             config: config(&arguments.config)?,
             rank: arguments.rank,

@@ -122,7 +122,7 @@ pub struct Batch {
 impl Batch {
     /// The bytes of all samples, one after the other, where they are decoded.
     pub fn tensor(&self) -> Option<&[u8]> {
-        let (first, last) = (self.samples.first()?, self.samples.last()?);
+        let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else { return Some(&[]) };
         first.lease.up_to(&last.lease)
     }
 }

@@ -69,6 +69,9 @@ pub(super) struct Failure {
     pub(super) part: Option<(Part, Epoch)>,
 }
 
+/// What the trainer takes: a sample with what the engine counts for it, or what is wrong with it.
+pub(super) type Taken = Result<(Staged, Bytes), (SampleId, Arc<ReadError>)>;
+
 /// One access of the stream that the engine has given out.
 pub(super) enum Slot {
     Pending,
@@ -421,7 +424,7 @@ impl State {
     }
 
     /// The trainer takes the next sample, if it is there, with what the engine counts for it. A failed one stays.
-    pub(super) fn take(&mut self) -> Option<Result<(Staged, Bytes), (SampleId, Arc<ReadError>)>> {
+    pub(super) fn take(&mut self) -> Option<Taken> {
         match self.slots.front()? {
             Slot::Pending => return None,
             Slot::Failed(failure) => return Some(Err((failure.sample, Arc::clone(&failure.cause)))),

@@ -1,5 +1,7 @@
 //! A source that is made up, and small jobs on it.
 
+#![allow(dead_code, reason = "not every test needs all of it")]
+
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +43,13 @@ impl Made {
     /// Samples of one size.
     pub(crate) fn equal(samples: u32, seed: u64) -> Self {
         Self::of(samples, seed, 0, |_| 100)
+    }
+
+    /// These samples.
+    pub(crate) fn with(content: Vec<Vec<u8>>) -> Self {
+        let tries = content.iter().map(|_| AtomicU64::new(0)).collect();
+        let (broken, bytes) = (Mutex::default(), AtomicU64::new(0));
+        Self(Arc::new(Inner { content, errors_percent: 0, broken, tries, bytes }))
     }
 
     fn of(samples: u32, seed: u64, errors_percent: u32, len: impl Fn(u64) -> u64) -> Self {
