@@ -117,7 +117,9 @@ pub(super) fn subject(folder: &Path, options: &Options) -> Result<Subject> {
     }
     let (paths, sizes): (Vec<PathBuf>, Vec<u64>) = files.into_iter().unzip();
     let catalog = Arc::new(Catalog::new(sizes));
-    let mut assumed = assumed(options, &config, !given_by.is_empty());
+    // Where catalogs are saved or a trace goes says nothing of the machine.
+    let aside = |by: &String| by.starts_with("FORESEE_CATALOG_") || by.starts_with("FORESEE_TRACE_");
+    let mut assumed = assumed(options, &config, !given_by.iter().all(aside));
     let scenario = scenario(folder, options, &config, &catalog)?;
     if scenario.job.ranks == 1 {
         assumed.remove("network_mb_per_s");
