@@ -50,6 +50,9 @@ fn used(brief: &Brief, epoch: Epoch) -> Bytes {
 /// After a start in the middle of an epoch, what that epoch had left behind is new to the rank in the next one.
 pub fn lone_minimum(brief: &Brief, rank: Rank, held: Bytes) -> Bytes {
     let from = brief.start;
+    if from.epoch.0 >= brief.orders.epochs() {
+        return Bytes(0);
+    }
     let carried = carried_by_one(brief);
     let rest = uses_of(brief, rank, from);
     let whole = |epoch| uses_of(brief, rank, Mark { epoch, step: Step(0) });
@@ -63,6 +66,9 @@ pub fn lone_minimum(brief: &Brief, rank: Rank, held: Bytes) -> Bytes {
     minimum
 }
 
+/// Accesses that are looked at one by one: a fraction of a second.
+const ACCESSES_MAX: u64 = 1 << 24;
+
 /// K of one rank.
 fn carried_by_one(brief: &Brief) -> Bytes {
     Bytes(carried(brief).0 / u64::from(brief.hosts.ranks()))
@@ -70,10 +76,18 @@ fn carried_by_one(brief: &Brief) -> Bytes {
 
 /// The bytes of the samples that a rank uses from a mark to the end of the epoch, each counted once: padding repeats
 /// what was used before.
+///
+/// Over very many accesses, what is left of an epoch counts as so many samples of mean size.
 fn uses_of(brief: &Brief, rank: Rank, from: Mark) -> Bytes {
     let everything = brief.hosts.ranks() == 1 && from.step.0 == 0;
     if everything && brief.layout.deals_each_once() {
         return brief.catalog.total();
+    }
+    let accesses = brief.layout.rank_len(rank).saturating_mul(u64::from(brief.orders.epochs()));
+    if accesses > ACCESSES_MAX {
+        let left = f64::from(brief.layout.steps() - from.step.0) / f64::from(brief.layout.steps());
+        let used = brief.layout.rank_len(rank) as f64 / brief.orders.len() as f64;
+        return Bytes((brief.catalog.total().0 as f64 * used.min(1.0) * left) as u64);
     }
     let order = brief.orders.epoch(from.epoch);
     let mut total = Bytes(0);

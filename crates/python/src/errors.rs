@@ -106,6 +106,7 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
         | JobError::Stream(_)
         | JobError::Unsupported { .. }
         | JobError::Curve(_)
+        | JobError::Trace { .. }
         | JobError::OtherJob { .. }
         | JobError::Seek { .. } => error(py, Kind::Config, said),
     }

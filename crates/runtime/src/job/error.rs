@@ -1,5 +1,6 @@
 //! What can go wrong with a job, each in one line that names what, where and the remedy.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use foresee_config::InputError;
@@ -66,6 +67,14 @@ pub enum JobError {
     System {
         /// What was tried.
         what: &'static str,
+        /// What the system said.
+        cause: Arc<std::io::Error>,
+    },
+    /// The trace cannot be written.
+    #[error("trace {}: {cause}; give trace.path a file that can be written", path.display())]
+    Trace {
+        /// Where to.
+        path: PathBuf,
         /// What the system said.
         cause: Arc<std::io::Error>,
     },

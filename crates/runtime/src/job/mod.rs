@@ -171,6 +171,8 @@ pub struct Job {
 struct Began {
     mark: Mark,
     held_bytes: u64,
+    /// The fewest bytes that can be read from the source from there on; worked out when somebody asks.
+    minimum_bytes: Option<u64>,
 }
 
 impl Job {
@@ -190,7 +192,7 @@ impl Job {
             orders,
             at: [AtomicU64::new(0), AtomicU64::new(0)],
             course: RwLock::new((consumer.layout.clone(), consumer.began_with)),
-            began: Mutex::new(Began { mark: consumer.mark, held_bytes: 0 }),
+            began: Mutex::new(Began { mark: consumer.mark, held_bytes: 0, minimum_bytes: None }),
             consumer: Mutex::new(consumer),
             running: Mutex::new(None),
             made: Instant::now(),

@@ -64,7 +64,7 @@ impl Job {
         let desk = self.desk(consumer, &stores, &held)?;
         if let Ok(mut began) = self.began.lock() {
             let held_bytes = held.iter().map(|(sample, _)| self.spec.catalog.size(*sample).0).sum();
-            *began = Began { mark: consumer.mark, held_bytes };
+            *began = Began { mark: consumer.mark, held_bytes, minimum_bytes: None };
         }
         let (staging, auto) = self.spec.staging_threads();
         let threads: Vec<u32> = self.spec.config.tiers.iter().map(|tier| tier.threads).collect();
@@ -74,14 +74,13 @@ impl Job {
         let mut state = State::new(desk, lanes, stores.tiers.len() + 1, window);
         state.shelf = self.shelf(consumer);
         state.evict(&stores);
-        let trace = self.spec.config.trace.as_deref().map(Trace::create).transpose();
         let shared = Arc::new(Shared {
             spec: Arc::clone(&self.spec),
             state: Mutex::new(state),
             ready: Condvar::new(),
             stores,
             pool: Arc::clone(&pool),
-            trace: trace.map_err(system("cannot write the trace"))?,
+            trace: self.trace()?,
             waiting: AtomicBool::new(false),
             auto,
             reads: AtomicU64::new(0),
@@ -92,6 +91,12 @@ impl Job {
         let work: Arc<dyn Work> = Arc::clone(&shared) as Arc<dyn Work>;
         pool.join(&work, most).map_err(system("cannot start loader threads"))?;
         Ok(shared)
+    }
+
+    fn trace(&self) -> Result<Option<Trace>, JobError> {
+        let Some(path) = &self.spec.config.trace else { return Ok(None) };
+        let unwritable = |cause| JobError::Trace { path: path.clone(), cause: Arc::new(cause) };
+        Trace::create(path).map(Some).map_err(unwritable)
     }
 
     /// Where the samples of decoded batches go.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use foresee_core::bound::lone_minimum;
-use foresee_core::stream::Mark;
 use foresee_core::tally::{Count, Tally};
 use foresee_core::units::Bytes;
 use serde::Serialize;
@@ -144,15 +144,19 @@ impl Stats {
 impl Job {
     /// The fewest bytes that this job can read from the source, from where this run began.
     fn source_minimum(&self, shared: Option<&Shared>) -> u64 {
-        let began = self.began.lock().map_or(Mark::START, |began| began.mark);
-        let held = self.began.lock().map_or(0, |began| began.held_bytes);
+        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(minimum), Some(_)) = (began.minimum_bytes, shared) {
+            return minimum;
+        }
         let kept: Vec<u64> = match shared {
             Some(shared) => shared.stores.tiers.iter().map(super::stores::Store::capacity).collect(),
             None => self.spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect(),
         };
-        let Ok(layout) = self.spec.layout(self.orders.len()) else { return 0 };
-        let brief = self.spec.brief(self.orders.clone(), (layout, began), &kept, &[]);
-        brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), Bytes(held)).0)
+        let (layout, _) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let brief = self.spec.brief(self.orders.clone(), (layout, began.mark), &kept, &[]);
+        let minimum = brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), Bytes(began.held_bytes)).0);
+        began.minimum_bytes = shared.map(|_| minimum);
+        minimum
     }
 }
 
