@@ -215,19 +215,20 @@ impl<'a> Prediction<'a> {
             ends.push((self.now.0, self.tally()));
         }
         let tally = self.tally();
-        let times = Times { total_s: self.now.0, startup_s: self.startup.0, first_batch_s: self.first_batch.0 };
+        let epoch_ends_s: Vec<f64> = ends.iter().map(|(at, _)| *at).collect();
+        let times = Times {
+            total_s: self.now.0,
+            startup_s: self.startup.0,
+            first_batch_s: self.first_batch.0,
+            epoch_ends_s: epoch_ends_s.clone(),
+        };
         let ranks = self.job.brief.hosts.ranks();
         let mut causes = Causes::new(self.job.brief.system.tiers.len());
         self.ranks.iter().for_each(|state| causes.merge(&state.causes));
         let mut before = Tally::new(self.job.brief.system.tiers.len());
         let epochs = ends.iter().map(|(_, end)| end.since(&std::mem::replace(&mut before, end.clone()))).collect();
         let outcome = Outcome::ran(policy, ranks, times, &tally);
-        Detailed {
-            stall_by: causes.of(outcome.stall_s.unwrap_or(0.0)),
-            outcome,
-            epochs,
-            epoch_ends_s: ends.iter().map(|(at, _)| *at).collect(),
-        }
+        Detailed { stall_by: causes.of(outcome.stall_s.unwrap_or(0.0)), outcome, epochs, epoch_ends_s }
     }
 
     /// What all ranks did so far.
