@@ -348,6 +348,7 @@ impl<'a> Prediction<'a> {
             self.tasks[index] = task;
         }
         if read.origin == Origin::Source {
+            self.source.ask(self.now);
             let latency = self.model.fetch(read.origin, read.pace, Bytes(0));
             self.later(latency, Happening::Answered(index));
         } else {
