@@ -32,6 +32,9 @@ use crate::outcome::{Outcome, Times};
 
 pub use self::detailed::Detailed;
 
+/// The lane of the staging buffer, among all lanes of a rank.
+const STAGING: usize = 0;
+
 /// Runs a policy on a job. `progress` is told now and then how many accesses are done.
 pub fn run(job: &Job, policy: &dyn Policy, progress: impl FnMut(u64)) -> Outcome {
     run_detailed(job, policy, progress).outcome
@@ -53,6 +56,8 @@ pub fn run_detailed(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64
 enum Doer {
     /// A loader thread of a lane.
     Thread(Lane),
+    /// A staging thread that fills a tier while its own next sample is on its way.
+    Helper(TierId),
     /// The trainer itself, on demand.
     Trainer,
 }
@@ -301,31 +306,42 @@ impl<'a> Prediction<'a> {
         self.events.push(Reverse((Ordered((self.now + after).0), self.sequence, happening)));
     }
 
-    /// Gives a rank's idle threads what there is to do.
+    /// Gives a rank's idle threads what there is to do: in their own lane, and staging threads in those of tiers while
+    /// their next sample is on its way.
     fn poll(&mut self, rank: Rank) {
-        for lane in 0..self.ranks[rank.index()].threads.len() {
-            loop {
-                let state = &mut self.ranks[rank.index()];
-                let threads = &mut state.threads[lane];
-                if threads.idle == 0 || threads.done {
-                    break;
+        let lanes = self.ranks[rank.index()].threads.len();
+        (0..lanes).for_each(|lane| self.poll_lane(rank, lane, lane));
+        if self.ranks[rank.index()].threads[STAGING].waits_for.is_some() {
+            (1..lanes).for_each(|lane| self.poll_lane(rank, lane, STAGING));
+        }
+    }
+
+    /// Gives idle threads of the lane `doing` what there is to do in a lane.
+    fn poll_lane(&mut self, rank: Rank, lane: usize, doing: usize) {
+        loop {
+            let state = &mut self.ranks[rank.index()];
+            if state.threads[doing].idle == 0 || state.threads[lane].done {
+                return;
+            }
+            let threads = &mut state.threads[lane];
+            let mut sight = Sight { copies: &self.copies, source: &self.source, model: &self.model, rank };
+            let next = state.engine.poll(threads.lane, &mut sight);
+            threads.waits_for = None;
+            match next {
+                Next::Read(read) => {
+                    let doer = match threads.lane {
+                        Lane::Tier(tier) if lane != doing => Doer::Helper(tier),
+                        own => Doer::Thread(own),
+                    };
+                    state.threads[doing].idle -= 1;
+                    self.begin(rank, doer, read);
                 }
-                let mut sight = Sight { copies: &self.copies, source: &self.source, model: &self.model, rank };
-                let next = state.engine.poll(threads.lane, &mut sight);
-                threads.waits_for = None;
-                match next {
-                    Next::Read(read) => {
-                        threads.idle -= 1;
-                        let doer = Doer::Thread(threads.lane);
-                        self.begin(rank, doer, read);
-                    }
-                    Next::Full => break,
-                    Next::Wait(sample) => {
-                        threads.waits_for = Some(sample);
-                        break;
-                    }
-                    Next::Done => threads.done = true,
+                Next::Full => return,
+                Next::Wait(sample) => {
+                    threads.waits_for = Some(sample);
+                    return;
                 }
+                Next::Done => threads.done = true,
             }
         }
     }
@@ -369,7 +385,7 @@ impl<'a> Prediction<'a> {
             self.later(took, Happening::Arrived { sample: read.sample.0, rank: to.0, tier: tier.0 });
         }
         let write = match doer {
-            Doer::Thread(Lane::Tier(tier)) => self.model.tier_write(tier),
+            Doer::Thread(Lane::Tier(tier)) | Doer::Helper(tier) => self.model.tier_write(tier),
             Doer::Thread(Lane::Staging) | Doer::Trainer => self.model.stage_write(),
         };
         self.later(write * read.bytes, Happening::Written(index));
@@ -394,6 +410,7 @@ impl<'a> Prediction<'a> {
                     self.train(rank);
                 }
             }
+            Doer::Helper(_) => state.threads[STAGING].idle += 1,
             Doer::Trainer => {
                 state.causes.blame(read.origin, [began, fetched, self.now]);
                 self.begin_training(rank, read.bytes, None);
