@@ -21,6 +21,7 @@ fn ran(policy: &str, total_s: f64, startup_s: f64, fetch_s: [f64; 5]) -> Outcome
         startup_s: Some(startup_s),
         stall_s: Some(total_s / 10.0),
         first_batch_s: Some(startup_s + 0.37),
+        epochs_s: vec![total_s],
         reads: by_origin(fetch_s.map(|seconds| (seconds * 1250.0) as u64)),
         bytes: by_origin(fetch_s.map(|seconds| (seconds * 1.3e8) as u64)),
         fetch_s: by_origin(fetch_s),

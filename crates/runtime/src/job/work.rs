@@ -39,7 +39,7 @@ impl Work for Shared {
         loop {
             let events = state.events;
             let task = state.take_task(&self.stores);
-            let (more, woken) = (state.has_more(), state.events != events);
+            let (more, woken) = (task.is_some() && state.has_more(), state.events != events);
             drop(state);
             if woken {
                 self.wake_trainer();
