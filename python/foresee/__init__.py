@@ -13,11 +13,11 @@ on a local disk, as `foresee.toml` (or the argument `config`) says.
 
 import os as _os
 
-from . import _native
+from . import _native, transforms
 from ._dataset import Dataset, Files, ImageFolder, emulate
 from ._errors import ArgumentTypeError, CacheError, ConfigError, DatasetError, ForeseeError, SampleError
 from ._job import Epoch, Job
-from ._native import POLICIES, Array, Batch, Buffer, Sample, Samples, Throttle, __version__
+from ._native import POLICIES, Array, Batch, Buffer, Sample, Samples, Tensor, Throttle, __version__
 
 _native.set_up_logging(_os.environ.get("RUST_LOG"))
 
@@ -39,7 +39,9 @@ __all__ = [
     "Sample",
     "SampleError",
     "Samples",
+    "Tensor",
     "Throttle",
     "__version__",
     "emulate",
+    "transforms",
 ]

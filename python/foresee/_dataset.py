@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from . import _check, _launch, _native
+from . import _check, _launch, _native, transforms
 from ._errors import ArgumentTypeError, ConfigError
 
 
@@ -13,6 +13,9 @@ class Dataset:
     """What a job reads. Make one with :class:`Files` or :class:`ImageFolder`."""
 
     _inner: _native.Dataset
+    #: What is done to images on their way into a batch; None hands samples over as they are.
+    transform: transforms.Transform | None = None
+    _told: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         """How many samples there are."""
@@ -44,11 +47,15 @@ class Dataset:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inner.described}, {len(self)} samples)"
 
+    def _transform_with(self, transform: transforms.Transform | None) -> None:
+        self._told = transforms.described(transform)
+        self.transform = transform
+
 
 class Files(Dataset):
     """A list of files: sample k is ``paths[k]``, its label ``labels[k]``.
 
-    ``throttle`` is an emulated storage (see :func:`emulate`) that the files are read through.
+    With ``transform`` (see :mod:`foresee.transforms`) the files are images, and batches are arrays. ``throttle`` is an emulated storage (see :func:`emulate`) that the files are read through.
     """
 
     def __init__(
@@ -56,35 +63,51 @@ class Files(Dataset):
         paths: Iterable[str | os.PathLike[str]],
         labels: Iterable[int] | None = None,
         *,
+        transform: transforms.Transform | None = None,
         throttle: _native.Throttle | None = None,
     ) -> None:
+        self._transform_with(transform)
         if isinstance(paths, str | bytes | os.PathLike) or not isinstance(paths, Iterable):
             raise ArgumentTypeError(f"paths={_check.shown(paths)}: give a list of paths")
         names = [_check.path(f"paths[{index}]", name) for index, name in enumerate(paths)]
         self._inner = _native.Dataset.files(names, _labels(labels), _throttle(throttle), _terminal())
 
     @classmethod
-    def from_manifest(cls, path: str | os.PathLike[str], *, throttle: _native.Throttle | None = None) -> "Files":
+    def from_manifest(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        transform: transforms.Transform | None = None,
+        throttle: _native.Throttle | None = None,
+    ) -> "Files":
         """The files that a text file lists, one a line: ``path<TAB>label``, ``path,label`` or ``path``.
 
         Relative paths begin at the manifest's folder. Blank lines and lines that begin with ``#`` are skipped.
         """
         files = cls.__new__(cls)
+        files._transform_with(transform)
         files._inner = _native.Dataset.manifest(_check.path("path", path), _throttle(throttle), _terminal())
         return files
 
     def __reduce__(self) -> tuple[Any, ...]:
         labels = self.labels.tolist() if self._inner.has_labels else None
-        return _files, (type(self), self.paths(), labels, self.throttle)
+        return _files, (type(self), self.paths(), labels, self.transform, self.throttle)
 
 
 class ImageFolder(Dataset):
     """Images in class folders: classes, order and labels as ``torchvision.datasets.ImageFolder(root)`` has them.
 
-    ``throttle`` is an emulated storage (see :func:`emulate`) that the files are read through.
+    With ``transform`` (see :mod:`foresee.transforms`) images are decoded, and batches are arrays. ``throttle`` is an emulated storage (see :func:`emulate`) that the files are read through.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, throttle: _native.Throttle | None = None) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        transform: transforms.Transform | None = None,
+        throttle: _native.Throttle | None = None,
+    ) -> None:
+        self._transform_with(transform)
         self.root = _check.path("root", root)
         self._inner = _native.Dataset.image_folder(self.root, _throttle(throttle), _terminal())
 
@@ -99,7 +122,7 @@ class ImageFolder(Dataset):
         return {name: label for label, name in enumerate(self._inner.classes)}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _image_folder, (type(self), self.root, self.throttle)
+        return _image_folder, (type(self), self.root, self.transform, self.throttle)
 
 
 def emulate(name: str, mb_per_s: float | Mapping[int, float], latency_ms: float = 0.0) -> _native.Throttle:
@@ -148,9 +171,17 @@ def _terminal() -> Any:
         return None
 
 
-def _files(kind: type[Files], paths: list[str], labels: list[int] | None, throttle: _native.Throttle | None) -> Files:
-    return kind(paths, labels, throttle=throttle)
+def _files(
+    kind: type[Files],
+    paths: list[str],
+    labels: list[int] | None,
+    transform: transforms.Transform | None,
+    throttle: _native.Throttle | None,
+) -> Files:
+    return kind(paths, labels, transform=transform, throttle=throttle)
 
 
-def _image_folder(kind: type[ImageFolder], root: str, throttle: _native.Throttle | None) -> ImageFolder:
-    return kind(root, throttle=throttle)
+def _image_folder(
+    kind: type[ImageFolder], root: str, transform: transforms.Transform | None, throttle: _native.Throttle | None
+) -> ImageFolder:
+    return kind(root, transform=transform, throttle=throttle)

@@ -16,6 +16,8 @@ _log = logging.getLogger("foresee")
 
 _SHUFFLES = ("torch", "feistel", "sequential")
 _NUMBER_MAX = 2**32 - 1
+#: What the configuration allows too.
+_THREADS_MAX = 1024
 
 #: Jobs that are closed when the program ends.
 _open: "weakref.WeakSet[Job]" = weakref.WeakSet()
@@ -34,6 +36,7 @@ class _Arguments(TypedDict):
     policy: str
     assignment: str
     on_error: str
+    threads: int | None
     config: Any
     rank: int
     world_size: int
@@ -58,6 +61,7 @@ class Job:
     :param assignment: ``"order"``: samples are dealt to ranks as the order says; ``"local"``: to who holds them.
     :param on_error: ``"raise"`` a :class:`SampleError` for a sample that cannot be read, or ``"skip"`` it: the next one
         that can be read takes its place.
+    :param threads: loader threads, which also decode images; None: as configured.
     :param config: a path of a ``foresee.toml``, a dict of the same shape, or None: ``$FORESEE_CONFIG``, else
         ``foresee.toml`` in the current folder, else the defaults. Environment variables override all of these.
     :param rank: this rank; None finds it (torch.distributed, torchrun, MPI, SLURM).
@@ -79,6 +83,7 @@ class Job:
         config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        threads: int | None = None,
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(f"dataset={_check.shown(dataset)}: give a foresee.ImageFolder or foresee.Files")
@@ -94,12 +99,13 @@ class Job:
             "policy": _check.choice("policy", policy, _native.POLICIES),
             "assignment": _check.choice("assignment", assignment, ("order", "local")),
             "on_error": _check.choice("on_error", on_error, ("raise", "skip")),
+            "threads": None if threads is None else _check.whole("threads", threads, 1, _THREADS_MAX),
             "config": _config(config),
             "rank": rank,
             "world_size": world_size,
         }
         self._dataset = dataset
-        self._inner = _native.Job(dataset._inner, self._arguments)
+        self._inner = _native.Job(dataset._inner, {**self._arguments, "transform": dataset._told})
         if world_size > 1:
             _say_alone(rank, world_size)
         _open.add(self)
@@ -173,8 +179,8 @@ class Job:
             raise ConfigError(f"epoch={epoch}: the job stands in epoch {at}, and never goes back; make another job")
         return Epoch(self, epoch)
 
-    def get(self) -> "tuple[_native.Sample, int] | None":
-        """The next sample and its label; None at the end of the job."""
+    def get(self) -> "tuple[_native.Sample | _native.Tensor, int] | None":
+        """The next sample, or its image where the dataset has a transform, and its label; None at the end of the job."""
         return self._inner.next_sample()
 
     def stats(self) -> dict[str, Any]:

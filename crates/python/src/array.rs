@@ -9,7 +9,7 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PySlice};
+use pyo3::types::{PyDict, PySlice, PyTuple};
 
 use crate::dlpack::{self, Asked, DataType, Given};
 use crate::view::{self, Memory, Viewed};
@@ -45,6 +45,11 @@ impl Array {
         let flags: Arc<[bool]> = flags.into();
         let memory = Memory::new(flags.as_ptr() as usize, flags.len(), size_of::<bool>(), c"?");
         Self { items: Items::Bool(flags), memory }
+    }
+
+    /// How many there are.
+    pub(crate) fn items(&self) -> usize {
+        self.memory.items()
     }
 
     fn item<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
@@ -151,8 +156,11 @@ impl Array {
             Items::Bool(_) => DataType::BOOL,
         };
         let keep = Box::new(self.items.clone());
-        let given = Given { address: self.memory.address(), items: self.memory.items(), dtype, keep };
-        dlpack::capsule(py, given, &Asked { max_version, dl_device, copy, stream })
+        dlpack::capsule(
+            py,
+            Given { memory: &self.memory, dtype, keep },
+            &Asked { max_version, dl_device, copy, stream },
+        )
     }
 
     #[expect(clippy::unused_self, reason = "a method in Python")]
@@ -172,7 +180,7 @@ pub(crate) fn array_interface<'py>(py: Python<'py>, memory: &Memory, kind: &str)
     let interface = PyDict::new(py);
     interface.set_item("version", 3)?;
     interface.set_item("typestr", kind)?;
-    interface.set_item("shape", (memory.items(),))?;
+    interface.set_item("shape", PyTuple::new(py, memory.shape())?)?;
     interface.set_item("data", (memory.address(), true))?;
     Ok(interface)
 }

@@ -4,6 +4,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use foresee_image::Output;
 use foresee_runtime::dataset::Dataset;
 use foresee_runtime::job::{self, Lease};
 use pyo3::IntoPyObjectExt;
@@ -14,12 +15,21 @@ use pyo3::types::{PyBytes, PyDict, PySlice};
 
 use crate::array::{Array, array_interface, position, positions};
 use crate::dlpack::{self, Asked, DataType, Given};
+use crate::tensor::Tensor;
 use crate::view::{self, Memory, Viewed};
 
-/// The samples of one rank in one step, as they are in the dataset.
+/// What samples are handed over as.
+enum Data {
+    /// As they are in the dataset.
+    Encoded(Arc<[Arc<Lease>]>),
+    /// As one array.
+    Decoded(Py<Tensor>),
+}
+
+/// The samples of one rank in one step.
 #[pyclass(frozen, module = "foresee")]
 pub(crate) struct Batch {
-    leases: Arc<[Arc<Lease>]>,
+    data: Data,
     #[pyo3(get)]
     epoch: u32,
     #[pyo3(get)]
@@ -33,7 +43,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(py: Python<'_>, batch: job::Batch, dataset: &Dataset) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, batch: job::Batch, dataset: &Dataset, output: Option<Output>) -> PyResult<Self> {
         let samples = &batch.samples;
         let indices = samples.iter().map(|sample| i64::from(sample.id.0)).collect();
         let labels = samples.iter().map(|sample| dataset.label(sample.id)).collect();
@@ -44,25 +54,31 @@ impl Batch {
             indices: Py::new(py, Array::of_numbers(indices))?,
             labels: Py::new(py, Array::of_numbers(labels))?,
             mask: Py::new(py, Array::of_flags(mask))?,
-            leases: batch.samples.into_iter().map(|sample| Arc::new(sample.lease)).collect(),
+            data: match output {
+                None => Data::Encoded(batch.samples.into_iter().map(|sample| Arc::new(sample.lease)).collect()),
+                Some(output) => Data::Decoded(Py::new(py, Tensor::of_batch(batch, output))?),
+            },
         })
     }
 }
 
 #[pymethods]
 impl Batch {
-    /// The samples' bytes, one object a sample.
+    /// The samples' bytes, one object a sample; one array where images are decoded.
     #[getter]
-    fn data(&self) -> Samples {
-        Samples(Arc::clone(&self.leases))
+    fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.data {
+            Data::Encoded(leases) => Samples(Arc::clone(leases)).into_bound_py_any(py),
+            Data::Decoded(tensor) => Ok(tensor.bind(py).clone().into_any()),
+        }
     }
 
-    fn __len__(&self) -> usize {
-        self.leases.len()
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.indices.bind(py).get().items()
     }
 
-    fn __repr__(&self) -> String {
-        format!("Batch(epoch={}, step={}, samples={})", self.epoch, self.step, self.leases.len())
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!("Batch(epoch={}, step={}, samples={})", self.epoch, self.step, self.__len__(py))
     }
 
     #[expect(clippy::unused_self, reason = "a method in Python")]
@@ -156,9 +172,11 @@ impl Sample {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let keep = Box::new(Arc::clone(&self.lease));
-        let dtype = DataType::UINT8;
-        let given = Given { address: self.memory.address(), items: self.memory.items(), dtype, keep };
-        dlpack::capsule(py, given, &Asked { max_version, dl_device, copy, stream })
+        dlpack::capsule(
+            py,
+            Given { memory: &self.memory, dtype: DataType::UINT8, keep },
+            &Asked { max_version, dl_device, copy, stream },
+        )
     }
 
     #[expect(clippy::unused_self, reason = "a method in Python")]

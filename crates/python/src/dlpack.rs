@@ -11,6 +11,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyAny as PyObjectAny;
 
+use crate::view::Memory;
+
 const CPU: i32 = 1;
 const READ_ONLY: u64 = 1;
 const COPIED: u64 = 2;
@@ -32,6 +34,8 @@ pub(crate) struct DataType {
 impl DataType {
     pub(crate) const INT64: Self = Self { code: 0, bits: 64, lanes: 1 };
     pub(crate) const UINT8: Self = Self { code: 1, bits: 8, lanes: 1 };
+    pub(crate) const FLOAT16: Self = Self { code: 2, bits: 16, lanes: 1 };
+    pub(crate) const FLOAT32: Self = Self { code: 2, bits: 32, lanes: 1 };
     pub(crate) const BOOL: Self = Self { code: 6, bits: 8, lanes: 1 };
 
     fn item_bytes(self) -> usize {
@@ -81,15 +85,14 @@ struct ManagedVersioned {
 /// What a tensor points to, and what keeps that alive.
 struct Held<M> {
     managed: M,
-    shape: [i64; 1],
-    strides: [i64; 1],
+    shape: Box<[i64]>,
+    strides: Box<[i64]>,
     _keep: Box<dyn Any + Send>,
 }
 
 /// Memory to give away.
-pub(crate) struct Given {
-    pub(crate) address: usize,
-    pub(crate) items: usize,
+pub(crate) struct Given<'a> {
+    pub(crate) memory: &'a Memory,
     pub(crate) dtype: DataType,
     /// Keeps the memory alive.
     pub(crate) keep: Box<dyn Any + Send>,
@@ -109,14 +112,14 @@ pub(crate) const fn device() -> (i32, i32) {
 }
 
 /// A capsule with the memory.
-pub(crate) fn capsule<'py>(py: Python<'py>, given: Given, asked: &Asked<'py>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn capsule<'py>(py: Python<'py>, given: Given<'_>, asked: &Asked<'py>) -> PyResult<Bound<'py, PyAny>> {
     if asked.dl_device.is_some_and(|device| device != (CPU, 0)) {
         return Err(PyBufferError::new_err("samples are in memory: ask for the CPU, and move them from there"));
     }
     if asked.stream.is_some() {
         return Err(PyBufferError::new_err("samples are in memory: ask without a stream"));
     }
-    let given = if asked.copy == Some(true) { copied(&given) } else { given };
+    let given = if asked.copy == Some(true) { copied(&given) } else { Placed::of(given) };
     let flags = if asked.copy == Some(true) { COPIED } else { READ_ONLY };
     if asked.max_version.is_some_and(|(major, _)| major >= 1) {
         let managed = |tensor| {
@@ -140,29 +143,51 @@ pub(crate) fn capsule<'py>(py: Python<'py>, given: Given, asked: &Asked<'py>) ->
     }
 }
 
-fn copied(given: &Given) -> Given {
-    let len = given.items * given.dtype.item_bytes();
-    // SAFETY: `given` keeps so many readable bytes alive, and nobody writes to them.
-    let copy: Box<[u8]> = unsafe { std::slice::from_raw_parts(given.address as *const u8, len) }.into();
-    Given { address: copy.as_ptr() as usize, items: given.items, dtype: given.dtype, keep: Box::new(copy) }
+/// Memory as a tensor describes it.
+struct Placed {
+    address: usize,
+    shape: Box<[i64]>,
+    dtype: DataType,
+    keep: Box<dyn Any + Send>,
+}
+
+impl Placed {
+    fn of(given: Given<'_>) -> Self {
+        let shape = given.memory.shape().map(|items| items as i64).collect();
+        Self { address: given.memory.address(), shape, dtype: given.dtype, keep: given.keep }
+    }
+}
+
+fn copied(given: &Given<'_>) -> Placed {
+    let len = given.memory.items() * given.dtype.item_bytes();
+    // Whole words, so that items of any type are aligned.
+    let mut copy = vec![0u64; len.div_ceil(size_of::<u64>())].into_boxed_slice();
+    // SAFETY: `given` keeps so many readable bytes alive, and nobody writes to them; the copy has room for them.
+    unsafe { ptr::copy_nonoverlapping(given.memory.address() as *const u8, copy.as_mut_ptr().cast(), len) };
+    let shape = given.memory.shape().map(|items| items as i64).collect();
+    Placed { address: copy.as_ptr() as usize, shape, dtype: given.dtype, keep: Box::new(copy) }
 }
 
 /// Moves all to where it stays, and points the tensor to its own shape.
-fn hold<M>(given: Given, managed: impl FnOnce(Tensor) -> M, tensor: impl Fn(&mut M) -> &mut Tensor) -> *mut Held<M> {
+fn hold<M>(given: Placed, managed: impl FnOnce(Tensor) -> M, tensor: impl Fn(&mut M) -> &mut Tensor) -> *mut Held<M> {
     let bare = Tensor {
         data: given.address as *mut c_void,
         device: Device { kind: CPU, id: 0 },
-        ndim: 1,
+        ndim: given.shape.len() as i32,
         dtype: given.dtype,
         shape: ptr::null_mut(),
         strides: ptr::null_mut(),
         byte_offset: 0,
     };
-    let (shape, strides) = ([given.items.cast_signed() as i64], [1]);
-    let held = Box::into_raw(Box::new(Held { managed: managed(bare), shape, strides, _keep: given.keep }));
+    let mut strides = vec![1; given.shape.len()].into_boxed_slice();
+    for dimension in (1..strides.len()).rev() {
+        strides[dimension - 1] = strides[dimension] * given.shape[dimension];
+    }
+    let held = Box::new(Held { managed: managed(bare), shape: given.shape, strides, _keep: given.keep });
+    let held = Box::into_raw(held);
     // SAFETY: just made, and nobody else has it yet.
     unsafe {
-        let (shape, strides) = (ptr::from_mut(&mut (*held).shape).cast(), ptr::from_mut(&mut (*held).strides).cast());
+        let (shape, strides) = ((*held).shape.as_mut_ptr(), (*held).strides.as_mut_ptr());
         let tensor = tensor(&mut (*held).managed);
         (tensor.shape, tensor.strides) = (shape, strides);
     }

@@ -10,12 +10,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use foresee_config::{Config, Environment, Given};
+use foresee_config::{Config, Environment, Given, Threads};
 use foresee_core::ids::SampleId;
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Shuffle, Tail};
+use foresee_image::Output;
 use foresee_runtime::dataset;
-use foresee_runtime::job::{self, Asked, JobError, JobSpec, OnError, Saved, StagingMemory};
+use foresee_runtime::job::{self, Asked, Images, JobError, JobSpec, OnError, Saved, StagingMemory};
+use pyo3::IntoPyObjectExt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -25,6 +27,8 @@ use crate::batch::{Batch, Sample};
 use crate::convert::{from_python, to_python};
 use crate::dataset::Dataset;
 use crate::errors::{self, Kind, error};
+use crate::tensor::Tensor;
+use crate::transforms::pipeline;
 use crate::view::{self, Memory, Viewed};
 use crate::{PATIENCE, log};
 
@@ -44,6 +48,10 @@ struct Arguments<'py> {
     policy: String,
     assignment: String,
     on_error: String,
+    /// Loader threads, where they are not as configured.
+    threads: Option<u32>,
+    /// What is done to images, where they are decoded.
+    transform: Option<Bound<'py, PyAny>>,
     config: Bound<'py, PyAny>,
     rank: u32,
     world_size: u32,
@@ -54,6 +62,8 @@ struct Arguments<'py> {
 pub(crate) struct Job {
     held: Mutex<Held>,
     dataset: Arc<dataset::Dataset>,
+    /// What samples are decoded to.
+    output: Option<Output>,
 }
 
 struct Held {
@@ -131,6 +141,12 @@ impl Job {
 impl Job {
     #[new]
     fn new(py: Python<'_>, dataset: &Dataset, arguments: Arguments<'_>) -> PyResult<Self> {
+        let pipeline = arguments.transform.as_ref().map(pipeline).transpose()?.map(Arc::new);
+        let output = pipeline.as_ref().map(|pipeline| pipeline.output());
+        let mut config = config(&arguments.config)?;
+        if let Some(threads) = arguments.threads {
+            config.staging.threads = Threads::Number(threads);
+        }
         let spec = JobSpec {
             source: dataset.source(),
             catalog: Arc::clone(dataset.inner().catalog()),
@@ -146,9 +162,9 @@ impl Job {
             },
             policy: arguments.policy,
             assignment: if arguments.assignment == "local" { Assignment::Local } else { Assignment::Order },
-            images: None,
+            images: pipeline.map(|pipeline| Images { pipeline, seed: arguments.seed }),
             on_error: if arguments.on_error == "skip" { OnError::Skip } else { OnError::Raise },
-            config: config(&arguments.config)?,
+            config,
             rank: arguments.rank,
             world: arguments.world_size,
             record: false,
@@ -156,24 +172,27 @@ impl Job {
         let job = py.detach(|| job::Job::new(spec)).map_err(|wrong| errors::job(py, &wrong))?;
         log::drain(py)?;
         let held = Held { job: ManuallyDrop::new(Arc::new(job)), pid: std::process::id(), loaded: None };
-        Ok(Self { held: Mutex::new(held), dataset: Arc::clone(dataset.inner()) })
+        Ok(Self { held: Mutex::new(held), dataset: Arc::clone(dataset.inner()), output })
     }
 
     /// The next batch; None at the end of the job.
     fn next_batch(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let batch = self.ask(py, |job| job.next_batch(PATIENCE))?;
-        batch.map(|batch| Batch::new(py, batch, &self.dataset)).transpose()
+        batch.map(|batch| Batch::new(py, batch, &self.dataset, self.output)).transpose()
     }
 
     /// The next sample and its label; None at the end of the job.
-    fn next_sample(&self, py: Python<'_>) -> PyResult<Option<(Sample, i64)>> {
+    fn next_sample<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, i64)>> {
         loop {
             let Some(batch) = self.ask(py, |job| job.next_sample(PATIENCE))? else { return Ok(None) };
             // A step may have nothing for this rank.
-            if let Some(sample) = batch.samples.into_iter().next() {
-                let label = self.dataset.label(sample.id);
-                return Ok(Some((Sample::new(Arc::new(sample.lease)), label)));
+            let Some(id) = batch.samples.first().map(|sample| sample.id) else { continue };
+            let label = self.dataset.label(id);
+            if let Some(output) = self.output {
+                return Ok(Some((Tensor::of_sample(batch, output).into_bound_py_any(py)?, label)));
             }
+            let sample = batch.samples.into_iter().next().map(|sample| Sample::new(Arc::new(sample.lease)));
+            return Ok(Some((sample.into_bound_py_any(py)?, label)));
         }
     }
 

@@ -1,9 +1,9 @@
 //! The native module of the Python package, `foresee._native`: conversions between Python and the loader, nothing else.
 //! What Python people see (arguments with their checks, ranks, seeds, exits) is in `python/foresee`.
 //!
-//! - `job`: a running job; `batch`: what it hands over; `array`, `samples`: views of it without a copy.
+//! - `job`: a running job; `batch`: what it hands over; `array`, `tensor`: views of it without a copy.
 //! - `view`, `dlpack`: the buffer protocol and `DLPack`, the only places with `unsafe`.
-//! - `dataset`, `throttle`: what a job is made from; `convert`: plain Python values; `errors`: exceptions; `log`.
+//! - `dataset`, `throttle`, `transforms`: what a job is made from; `convert`: plain Python values; `errors`: exceptions; `log`.
 //!
 //! No thread of the loader ever runs Python: whatever waits gives the interpreter up, and looks after signals.
 
@@ -15,7 +15,9 @@ mod dlpack;
 mod errors;
 mod job;
 mod log;
+mod tensor;
 mod throttle;
+mod transforms;
 mod view;
 
 use std::ffi::OsString;
@@ -43,7 +45,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::Dataset>()?;
     module.add_class::<job::Buffer>()?;
     module.add_class::<job::Job>()?;
+    module.add_class::<tensor::Tensor>()?;
     module.add_class::<throttle::Throttle>()?;
+    module.add_function(wrap_pyfunction!(transforms::check_transforms, module)?)?;
     module.add_function(wrap_pyfunction!(log::set_up_logging, module)?)?;
     module.add_function(wrap_pyfunction!(run_command, module)?)
 }

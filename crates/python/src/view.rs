@@ -1,4 +1,5 @@
-//! The buffer protocol: read-only, one-dimensional views of memory that a Python object keeps alive.
+//! The buffer protocol: read-only views of memory that a Python object keeps alive, items without gaps, the last
+//! dimension the closest.
 #![allow(unsafe_code, reason = "the buffer protocol is made of pointers")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -12,7 +13,10 @@ use pyo3::{PyClass, ffi};
 pub(crate) struct Memory {
     address: usize,
     item_bytes: isize,
-    items: isize,
+    /// Items by dimension.
+    shape: Box<[isize]>,
+    /// Bytes from one item to the next, by dimension.
+    strides: Box<[isize]>,
     format: &'static CStr,
 }
 
@@ -20,15 +24,32 @@ impl Memory {
     /// So many items of so many bytes each, from `address` on. A view has the type that `format` (see Python's `struct`)
     /// says.
     pub(crate) fn new(address: usize, items: usize, item_bytes: usize, format: &'static CStr) -> Self {
-        Self { address, item_bytes: item_bytes.cast_signed(), items: items.cast_signed(), format }
+        Self::shaped(address, &[items], item_bytes, format)
+    }
+
+    /// The same in several dimensions.
+    pub(crate) fn shaped(address: usize, shape: &[usize], item_bytes: usize, format: &'static CStr) -> Self {
+        let item_bytes = item_bytes.cast_signed();
+        let shape: Box<[isize]> = shape.iter().map(|items| items.cast_signed()).collect();
+        let mut strides = vec![item_bytes; shape.len()];
+        for dimension in (1..shape.len()).rev() {
+            strides[dimension - 1] = strides[dimension] * shape[dimension];
+        }
+        Self { address, item_bytes, shape, strides: strides.into(), format }
     }
 
     pub(crate) fn address(&self) -> usize {
         self.address
     }
 
+    /// Items of all dimensions.
     pub(crate) fn items(&self) -> usize {
-        self.items.cast_unsigned()
+        self.shape().product()
+    }
+
+    /// Items by dimension.
+    pub(crate) fn shape(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.shape.iter().map(|items| items.cast_unsigned())
     }
 }
 
@@ -58,24 +79,26 @@ pub(crate) unsafe fn fill<T: PyClass<Frozen = pyo3::pyclass::boolean_struct::Tru
     }
     let memory: *const Memory = owner.get().memory();
     let asked = |flag: c_int| flags & flag == flag;
-    // SAFETY: `memory` lies in the object that `obj` keeps alive, and the object is frozen, so that pointers into it
-    // (`shape`, `strides`) stay good as long as the view. The view is the caller's to write to.
+    if asked(ffi::PyBUF_F_CONTIGUOUS) && owner.get().memory().shape.len() > 1 {
+        // SAFETY: as above.
+        unsafe { (*view).obj = ptr::null_mut() };
+        return Err(PyBufferError::new_err("the last dimension is the closest: ask for C order"));
+    }
+    // SAFETY: `memory` lies in the object that `obj` keeps alive, and the object is frozen, so that pointers to
+    // what it owns (`shape`, `strides`) stay good as long as the view. The view is the caller's to write to.
     unsafe {
         let memory = &*memory;
         *view = ffi::Py_buffer {
             buf: memory.address as *mut c_void,
             obj: owner.into_ptr(),
-            len: memory.items * memory.item_bytes,
+            len: memory.items().cast_signed() * memory.item_bytes,
             itemsize: memory.item_bytes,
             readonly: 1,
-            ndim: 1,
+            // Who asks for no shape sees bytes in a row.
+            ndim: if asked(ffi::PyBUF_ND) { memory.shape.len() as c_int } else { 1 },
             format: if asked(ffi::PyBUF_FORMAT) { memory.format.as_ptr().cast_mut() } else { ptr::null_mut() },
-            shape: if asked(ffi::PyBUF_ND) { ptr::from_ref(&memory.items).cast_mut() } else { ptr::null_mut() },
-            strides: if asked(ffi::PyBUF_STRIDES) {
-                ptr::from_ref(&memory.item_bytes).cast_mut()
-            } else {
-                ptr::null_mut()
-            },
+            shape: if asked(ffi::PyBUF_ND) { memory.shape.as_ptr().cast_mut() } else { ptr::null_mut() },
+            strides: if asked(ffi::PyBUF_STRIDES) { memory.strides.as_ptr().cast_mut() } else { ptr::null_mut() },
             suboffsets: ptr::null_mut(),
             internal: ptr::null_mut(),
         };
