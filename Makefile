@@ -15,10 +15,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
-demo: ## build the foresee command and simulate a training job
-	@tools/setup.sh build
-	cargo build --release --package foresee-cli --bin foresee
-	@FORESEE_BIN="$(BUILD_DIR)/release/foresee" tools/demo.sh
+demo: ## train on an emulated slow storage without a cache, with nopfs and with foresee; write a report
+	@tools/setup.sh build venv >/dev/null
+	cargo build --release --package foresee-python --lib --package foresee-cli --bin foresee
+	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/release") && \
+	PYTHONPATH="$$package" "$$venv/bin/python" -B tools/demo.py --report "$(BUILD_DIR)/demo-report.html"
 
 .PHONY: test
 test: ## run all tests: the crates', the command's, the reports' in a browser, the frame's and the Python package's

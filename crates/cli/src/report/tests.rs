@@ -242,5 +242,5 @@ fn an_error_names_the_path() {
         said(&missing)
     );
     assert!(said(folder.path()).contains("is not a file"), "{}", said(folder.path()));
-    assert!(check(&missing).is_err() && check(&folder.path().join("new.html")).is_ok());
+    assert!(check(&missing, "--report").is_err() && check(&folder.path().join("new.html"), "--report").is_ok());
 }
