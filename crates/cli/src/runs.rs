@@ -31,6 +31,7 @@ pub(crate) struct Arguments {
 
 /// Runs of the same job under several policies.
 #[derive(Debug, Deserialize)]
+#[allow(clippy::struct_field_names, reason = "the name of the key in the file")]
 pub(crate) struct Runs {
     /// What the page is called.
     pub name: String,

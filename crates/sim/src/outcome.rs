@@ -49,7 +49,7 @@ pub struct Times {
 
 impl Outcome {
     /// A policy that ran. `tally` is that of all ranks together.
-    pub fn ran(policy: &str, ranks: u32, times: Times, tally: &Tally) -> Self {
+    pub fn ran(policy: &str, ranks: u32, times: &Times, tally: &Tally) -> Self {
         let counts = by_origin(tally);
         Self {
             policy: policy.to_owned(),

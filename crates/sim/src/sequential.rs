@@ -353,7 +353,7 @@ impl<'a> Run<'a> {
         tally.merge(&self.shared.handed);
         self.ranks.iter().for_each(|state| tally.merge(&state.tally));
         let times = Times { total_s: now.0, startup_s: self.startup.0, first_batch_s: first_batch.0, epoch_ends_s };
-        Outcome::ran(policy, self.job.brief.hosts.ranks(), times, &tally)
+        Outcome::ran(policy, self.job.brief.hosts.ranks(), &times, &tally)
     }
 }
 

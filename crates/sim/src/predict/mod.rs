@@ -232,7 +232,7 @@ impl<'a> Prediction<'a> {
         self.ranks.iter().for_each(|state| causes.merge(&state.causes));
         let mut before = Tally::new(self.job.brief.system.tiers.len());
         let epochs = ends.iter().map(|(_, end)| end.since(&std::mem::replace(&mut before, end.clone()))).collect();
-        let outcome = Outcome::ran(policy, ranks, times, &tally);
+        let outcome = Outcome::ran(policy, ranks, &times, &tally);
         Detailed { stall_by: causes.of(outcome.stall_s.unwrap_or(0.0)), outcome, epochs, epoch_ends_s }
     }
 
