@@ -5,7 +5,7 @@
 
 use crate::ids::{Epoch, Position, Rank, Step};
 use crate::policy::Brief;
-use crate::stream::Mark;
+use crate::stream::{Mark, Stream};
 use crate::units::Bytes;
 
 /// What the tiers of all ranks can carry from one epoch into the next (K): whole samples, tier by tier, where all
@@ -63,7 +63,19 @@ pub fn lone_minimum(brief: &Brief, rank: Rank, held: Bytes) -> Bytes {
             if epoch.0 == from.epoch.0 + 1 && brief.hosts.ranks() == 1 { rest.max(held) } else { Bytes(u64::MAX) };
         minimum += whole(epoch).saturating_sub(Bytes(carried.0.min(seen.0)));
     }
-    minimum
+    minimum.max(distinct(brief, rank).saturating_sub(held))
+}
+
+/// What a rank of several uses at all: none of it can come from elsewhere.
+fn distinct(brief: &Brief, rank: Rank) -> Bytes {
+    let accesses = brief.layout.rank_len(rank).saturating_mul(u64::from(brief.orders.epochs()));
+    if brief.hosts.ranks() == 1 || accesses > ACCESSES_MAX {
+        return Bytes(0);
+    }
+    let mut seen = vec![false; brief.catalog.len() as usize];
+    let accesses = Stream::new(brief.orders.clone(), brief.layout.clone(), rank, brief.start);
+    let new = accesses.filter(|access| !std::mem::replace(&mut seen[access.sample.index()], true));
+    new.map(|access| brief.catalog.size(access.sample)).sum()
 }
 
 /// Accesses that are looked at one by one: a fraction of a second.

@@ -120,6 +120,21 @@ pub enum JobError {
         /// In this job.
         now: String,
     },
+    /// Samples of a batch cannot be dealt anew once some were handed over.
+    #[error(
+        "the state is {index} samples into a batch of {then} ranks and cannot go on with {now}: save it between two batches"
+    )]
+    MidBatch {
+        /// Samples handed over.
+        index: u32,
+        /// Ranks of the state.
+        then: u32,
+        /// Ranks of this job.
+        now: u32,
+    },
+    /// A loader thread failed in a way that it must not.
+    #[error("a loader thread failed: {0}; this is a defect of foresee, please report it")]
+    Defect(String),
     /// A place beyond the job, or behind.
     #[error("epoch {epoch} is not ahead: the job stands in epoch {at} of {epochs}")]
     Seek {

@@ -248,6 +248,6 @@ mod tests {
     fn threads_that_wait_for_their_first_byte_are_made_up_for() {
         assert_eq!(readers(&[(1, 50.0)], 0.002), 3, "half of the time of a read is its latency");
         assert_eq!(readers(&[(1, 50.0)], 0.020), 12);
-        assert_eq!(readers(&[(1, 50.0)], 1.0), 64);
+        assert_eq!(readers(&[(1, 50.0)], 1.0), 63);
     }
 }

@@ -143,6 +143,8 @@ pub(super) struct State {
     /// Where decoded samples go.
     pub(super) shelf: Option<Shelf>,
     pub(super) closed: bool,
+    /// What a thread of ours failed with.
+    pub(super) defect: Option<String>,
 }
 
 /// How much is staged ahead. It begins with what a few batches need, which stays in the processor's cache, and grows when
@@ -199,6 +201,7 @@ impl State {
             window,
             shelf: None,
             closed: false,
+            defect: None,
         }
     }
 

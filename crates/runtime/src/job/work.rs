@@ -34,6 +34,38 @@ const MEASURE_EVERY: u64 = 4;
 
 impl Work for Shared {
     fn work(&self, alone: bool) -> bool {
+        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.work_on(alone)));
+        worked.unwrap_or_else(|cause| {
+            let said = cause.downcast_ref::<String>().cloned();
+            let said = said.or_else(|| cause.downcast_ref::<&str>().map(|&said| said.to_owned()));
+            let mut state = self.state();
+            state.close();
+            state.defect = Some(said.unwrap_or_else(|| "for no known reason".to_owned()));
+            drop(state);
+            self.ready.notify_all();
+            false
+        })
+    }
+
+    fn urgency(&self) -> f64 {
+        if self.waiting.load(Ordering::Relaxed) {
+            return -1.0;
+        }
+        let staged = self.state.try_lock().map_or(0, |state| state.slots.len());
+        staged as f64
+    }
+
+    fn share(&self, jobs: usize) {
+        self.limit_staging(jobs);
+    }
+
+    fn budget(&self) -> &foresee_config::Config {
+        &self.spec.config
+    }
+}
+
+impl Shared {
+    fn work_on(&self, alone: bool) -> bool {
         let mut state = self.state();
         let mut did = false;
         loop {
@@ -54,22 +86,6 @@ impl Work for Shared {
                 return did;
             }
         }
-    }
-
-    fn urgency(&self) -> f64 {
-        if self.waiting.load(Ordering::Relaxed) {
-            return -1.0;
-        }
-        let staged = self.state.try_lock().map_or(0, |state| state.slots.len());
-        staged as f64
-    }
-
-    fn share(&self, jobs: usize) {
-        self.limit_staging(jobs);
-    }
-
-    fn budget(&self) -> &foresee_config::Config {
-        &self.spec.config
     }
 }
 
