@@ -93,7 +93,7 @@ class Job:
             "batch_size": _check.whole("batch_size", batch_size, 1, _NUMBER_MAX),
             "epochs": epochs,
             "seed": _launch.make_seed(world_size) if seed is None else _check.whole("seed", seed, 0, 2**64 - 1),
-            "shuffle": _shuffle(shuffle, epochs),
+            "shuffle": _shuffle(shuffle),
             "drop_last": _check.flag("drop_last", drop_last),
             "tail": _check.choice("tail", tail, ("pad", "drop", "exact")),
             "policy": _check.choice("policy", policy, _native.POLICIES),
@@ -185,7 +185,7 @@ class Job:
 
     def stats(self) -> dict[str, Any]:
         """What happened so far, in numbers; docs/python.md explains each."""
-        return self._inner.stats()
+        return self._inner.stats(True)
 
     def summary(self) -> str:
         """What happened so far, to be printed."""
@@ -240,7 +240,7 @@ class Epoch:
             yield batch
 
 
-def _shuffle(shuffle: Any, epochs: int) -> Any:
+def _shuffle(shuffle: Any) -> Any:
     if isinstance(shuffle, bool):
         return "torch" if shuffle else "sequential"
     if isinstance(shuffle, str):
@@ -254,7 +254,7 @@ def _shuffle(shuffle: Any, epochs: int) -> Any:
         raise ConfigError("shuffle=[]: give a list of samples for each epoch, or one for all epochs")
     # Rows of an array look like a number to those who only ask for __index__.
     if hasattr(lists[0], "__index__") and getattr(lists[0], "ndim", 0) == 0:
-        return [lists] * epochs
+        return [lists]
     for place, samples in enumerate(lists):
         if isinstance(samples, str) or not hasattr(samples, "__iter__"):
             raise ArgumentTypeError(f"shuffle[{place}]={_check.shown(samples)}: give a list of samples")

@@ -85,7 +85,6 @@ impl Stats {
             step,
             elapsed_s: job.made.elapsed().as_secs_f64(),
             first_batch_s: (first_batch_ns > 0).then_some(first_batch_ns as f64 / 1e9),
-            source_minimum_bytes: job.source_minimum(shared),
             ..Self::nothing()
         };
         if let Some(shared) = shared {
@@ -143,15 +142,16 @@ impl Stats {
 
 impl Job {
     /// The fewest bytes that this job can read from the source, from where this run began.
-    fn source_minimum(&self, shared: Option<&Shared>) -> u64 {
+    pub(super) fn source_minimum(&self, shared: Option<&Shared>) -> u64 {
         let began = self.began.lock().map_or(Mark::START, |began| began.mark);
         let held = self.began.lock().map_or(0, |began| began.held_bytes);
         let kept: Vec<u64> = match shared {
             Some(shared) => shared.stores.tiers.iter().map(super::stores::Store::capacity).collect(),
             None => self.spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect(),
         };
-        let Ok(layout) = self.spec.layout(self.orders.len()) else { return 0 };
-        let brief = self.spec.brief(self.orders.clone(), (layout, began), &kept, &[]);
+        let orders = self.orders();
+        let Ok(layout) = self.spec.layout(orders.len()) else { return 0 };
+        let brief = self.spec.brief(orders, (layout, began), &kept, &[]);
         brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), Bytes(held)).0)
     }
 }
