@@ -292,7 +292,8 @@ class DataLoader:
             if not all(given):
                 raise ConfigError("batch_sampler: a batch is empty")
             return given
-        samples, size = [_sample(index) for index in self._drawn or ()], self.batch_size or 1
+        samples = [_sample(index) for index in self._drawn]  # type: ignore[union-attr]
+        size = self.batch_size or 1
         batches = [samples[first : first + size] for first in range(0, len(samples), size)]
         return batches[:-1] if self.drop_last and batches and len(batches[-1]) < size else batches
 
@@ -335,11 +336,14 @@ class _Iteration:
         if self._stopped:
             raise ForeseeError("this iteration is over: another one of the same loader began, or the loader was closed")
         deadline = time.monotonic() + self._loader.timeout if self._loader.timeout > 0 else None
-        pairs_or_batches = self._fed(deadline) if self._feeder is not None else self._read(deadline)
-        if pairs_or_batches is None:
-            self._end()
-            raise StopIteration
-        return self._pinned(self._made(pairs_or_batches))
+        while True:
+            given = self._fed(deadline) if self._feeder is not None else self._read(deadline)
+            if given is None:
+                self._end()
+                raise StopIteration
+            # The tail may leave a rank without a sample in the last step.
+            if any(len(part) > 0 for part in given):
+                return self._pinned(self._made(given))
 
     def close(self) -> None:
         """Stops threads; what they were to make is made anew if it is asked for."""
