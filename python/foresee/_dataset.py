@@ -140,12 +140,12 @@ def emulate(name: str, mb_per_s: float | Mapping[int, float], latency_ms: float 
     for readers, rate in curve:
         if isinstance(rate, bool) or not isinstance(rate, int | float):
             raise ArgumentTypeError(f"mb_per_s={_check.shown(mb_per_s)}: give a number of MB/s, or one for each key")
-        if not 0 < rate < float("inf"):
+        if not 1e-6 <= rate <= 1e12:
             raise ConfigError(f"mb_per_s={_check.shown(rate)} for {readers} readers: give more than 0")
     if isinstance(latency_ms, bool) or not isinstance(latency_ms, int | float):
         raise ArgumentTypeError(f"latency_ms={_check.shown(latency_ms)}: give a number of milliseconds")
-    if not 0 <= latency_ms < float("inf"):
-        raise ConfigError(f"latency_ms={latency_ms}: give 0 or more")
+    if not 0 <= latency_ms <= 60_000:
+        raise ConfigError(f"latency_ms={latency_ms}: give 0 or more, 60000 at most")
     return _native.Throttle(name, [(readers, float(rate)) for readers, rate in curve], float(latency_ms))
 
 

@@ -210,11 +210,12 @@ class DataLoader:
             self._leader.set_epoch(state["epoch"])
 
     def stats(self) -> dict[str, Any]:
-        """What happened so far, in numbers, as ``Job.stats()``; without the source minimum where epochs have no end."""
-        stats = self.job._inner.stats(self._drawn is None and self.job.epochs < _EPOCHS_MAX)
-        if not stats["source_minimum_bytes"]:
-            del stats["source_minimum_bytes"]
-        return stats
+        """What happened so far, in numbers, as ``Job.stats()``; the source minimum is None where epochs have no end."""
+        return self.job.stats()
+
+    def summary(self) -> str:
+        """What happened so far, to be printed."""
+        return self.job.summary()
 
     def close(self) -> None:
         """Ends all reads and threads. Tensors stay valid. Closing twice is fine."""

@@ -59,12 +59,14 @@ def test_json_has_every_policy_and_every_origin(foresee):
             "startup_s",
             "stall_s",
             "first_batch_s",
+            "epochs_s",
             "reads",
             "bytes",
         }
         assert set(result["reads"]) == set(result["bytes"]) == {"source", "peer", "host_peer", "tier1", "tier2"}
         assert result["supported"] and result["reason"] is None
         assert result["total_s"] >= printed["lower_bound_s"] * 0.99
+        assert sum(result["epochs_s"]) == pytest.approx(result["total_s"])
         if result["policy"] != "perfect":
             assert result["bytes"]["source"] >= printed["source_minimum_bytes"]
 

@@ -125,8 +125,8 @@ def change(path, what):
     ("what", "expected"),
     [
         ("vanished", "No such file or directory"),
-        ("shrank", "the file shrank: 1 B of 50 B; list the dataset again"),
-        ("grew", "the file grew beyond 50 B; list the dataset again"),
+        ("shrank", "the file shrank: 1 B of 50 B; touch its folder and open the dataset again"),
+        ("grew", "the file grew beyond 50 B; touch its folder and open the dataset again"),
         ("emptied", "the file is empty"),
     ],
 )

@@ -335,7 +335,8 @@ def test_epochs_without_end_cost_nothing(rows):
     loader.set_epoch(1_000_000)
     next(iter(loader))
     stats = loader.stats()
-    assert stats["elapsed_s"] < 5 and "source_minimum_bytes" not in stats
+    assert stats["elapsed_s"] < 5 and stats["source_minimum_bytes"] is None
+    assert "epochs without end" in loader.summary()
 
 
 def test_tensors_share_the_loaders_memory_and_give_it_back(images):
@@ -371,3 +372,15 @@ def test_a_timeout_ends_a_wait(tmp_path):
         pytest.raises(foresee.ForeseeError, match="timeout"),
     ):
         next(iter(loader))
+
+
+def test_images_changed_in_place_stay_as_they_are_for_the_next_epoch(images):
+    from foresee import transforms as T
+
+    dataset = foresee.ImageFolder(images, transform=T.Resize((6, 6)))
+    tier = {"tier": [{"kind": "memory", "capacity": "4 MiB"}]}
+    with DataLoader(dataset, 5, config=tier) as loader:
+        first = [data.clone() for data, _ in loader]
+        for data, _ in loader:
+            data.zero_()
+        assert all(torch.equal(data, before) for (data, _), before in zip(loader, first, strict=True))

@@ -6,6 +6,7 @@ mod histograms;
 mod plan;
 mod progress;
 mod report;
+mod runs;
 mod simulate;
 mod sweep;
 mod table;
@@ -36,6 +37,8 @@ enum Command {
     Plan(plan::Arguments),
     /// Load a dataset as a training job would and say how fast that is.
     Bench(bench::Arguments),
+    /// Make a page with charts of real runs, with what was predicted beside what was measured.
+    Report(runs::Arguments),
 }
 
 /// Runs the command; `arguments` begin with its name.
@@ -53,6 +56,7 @@ pub fn status<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>)
                 bench::Ended::Whole => SUCCESS,
                 bench::Ended::Interrupted => INTERRUPTED,
             }),
+            Command::Report(arguments) => runs::run(&arguments).map(|()| SUCCESS),
         },
         // Help and version; whoever reads them may have gone away.
         Err(asked) if !asked.use_stderr() => {

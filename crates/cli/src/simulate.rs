@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let scenario = template.with(&sets)?;
     let points = if axes.is_empty() { Vec::new() } else { sweep::points(&template, &sets, &axes)? };
     if let Some(path) = &arguments.report {
-        report::check(path)?;
+        report::check(path, "--report")?;
         let same =
             path.canonicalize().is_ok_and(|path| arguments.scenario.canonicalize().is_ok_and(|other| path == other));
         if same {

@@ -5,7 +5,7 @@
 
 use crate::ids::{Epoch, Position, Rank, Step};
 use crate::policy::Brief;
-use crate::stream::Mark;
+use crate::stream::{Mark, Stream};
 use crate::units::Bytes;
 
 /// What the tiers of all ranks can carry from one epoch into the next (K): whole samples, tier by tier, where all
@@ -50,6 +50,9 @@ fn used(brief: &Brief, epoch: Epoch) -> Bytes {
 /// After a start in the middle of an epoch, what that epoch had left behind is new to the rank in the next one.
 pub fn lone_minimum(brief: &Brief, rank: Rank, held: Bytes) -> Bytes {
     let from = brief.start;
+    if from.epoch.0 >= brief.orders.epochs() {
+        return Bytes(0);
+    }
     let carried = carried_by_one(brief);
     let rest = uses_of(brief, rank, from);
     let whole = |epoch| uses_of(brief, rank, Mark { epoch, step: Step(0) });
@@ -60,8 +63,23 @@ pub fn lone_minimum(brief: &Brief, rank: Rank, held: Bytes) -> Bytes {
             if epoch.0 == from.epoch.0 + 1 && brief.hosts.ranks() == 1 { rest.max(held) } else { Bytes(u64::MAX) };
         minimum += whole(epoch).saturating_sub(Bytes(carried.0.min(seen.0)));
     }
-    minimum
+    minimum.max(distinct(brief, rank).saturating_sub(held))
 }
+
+/// What a rank of several uses at all: none of it can come from elsewhere.
+fn distinct(brief: &Brief, rank: Rank) -> Bytes {
+    let accesses = brief.layout.rank_len(rank).saturating_mul(u64::from(brief.orders.epochs()));
+    if brief.hosts.ranks() == 1 || accesses > ACCESSES_MAX {
+        return Bytes(0);
+    }
+    let mut seen = vec![false; brief.catalog.len() as usize];
+    let accesses = Stream::new(brief.orders.clone(), brief.layout.clone(), rank, brief.start);
+    let new = accesses.filter(|access| !std::mem::replace(&mut seen[access.sample.index()], true));
+    new.map(|access| brief.catalog.size(access.sample)).sum()
+}
+
+/// Accesses that are looked at one by one: a fraction of a second.
+const ACCESSES_MAX: u64 = 1 << 24;
 
 /// K of one rank.
 fn carried_by_one(brief: &Brief) -> Bytes {
@@ -70,10 +88,18 @@ fn carried_by_one(brief: &Brief) -> Bytes {
 
 /// The bytes of the samples that a rank uses from a mark to the end of the epoch, each counted once: padding repeats
 /// what was used before.
+///
+/// Over very many accesses, what is left of an epoch counts as so many samples of mean size.
 fn uses_of(brief: &Brief, rank: Rank, from: Mark) -> Bytes {
     let everything = brief.hosts.ranks() == 1 && from.step.0 == 0;
     if everything && brief.layout.deals_each_once() {
         return brief.catalog.total();
+    }
+    let accesses = brief.layout.rank_len(rank).saturating_mul(u64::from(brief.orders.epochs()));
+    if accesses > ACCESSES_MAX {
+        let left = f64::from(brief.layout.steps() - from.step.0) / f64::from(brief.layout.steps());
+        let used = brief.layout.rank_len(rank) as f64 / brief.orders.len() as f64;
+        return Bytes((brief.catalog.total().0 as f64 * used.min(1.0) * left) as u64);
     }
     let order = brief.orders.epoch(from.epoch);
     let mut total = Bytes(0);

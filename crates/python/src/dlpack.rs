@@ -153,7 +153,7 @@ struct Placed {
 
 impl Placed {
     fn of(given: Given<'_>) -> Self {
-        let shape = given.memory.shape().map(|items| items as i64).collect();
+        let shape = given.memory.shape().map(|items| items.cast_signed() as i64).collect();
         Self { address: given.memory.address(), shape, dtype: given.dtype, keep: given.keep }
     }
 }
@@ -164,7 +164,7 @@ fn copied(given: &Given<'_>) -> Placed {
     let mut copy = vec![0u64; len.div_ceil(size_of::<u64>())].into_boxed_slice();
     // SAFETY: `given` keeps so many readable bytes alive, and nobody writes to them; the copy has room for them.
     unsafe { ptr::copy_nonoverlapping(given.memory.address() as *const u8, copy.as_mut_ptr().cast(), len) };
-    let shape = given.memory.shape().map(|items| items as i64).collect();
+    let shape = given.memory.shape().map(|items| items.cast_signed() as i64).collect();
     Placed { address: copy.as_ptr() as usize, shape, dtype: given.dtype, keep: Box::new(copy) }
 }
 
@@ -173,7 +173,7 @@ fn hold<M>(given: Placed, managed: impl FnOnce(Tensor) -> M, tensor: impl Fn(&mu
     let bare = Tensor {
         data: given.address as *mut c_void,
         device: Device { kind: CPU, id: 0 },
-        ndim: given.shape.len() as i32,
+        ndim: i32::try_from(given.shape.len()).unwrap_or(i32::MAX),
         dtype: given.dtype,
         shape: ptr::null_mut(),
         strides: ptr::null_mut(),

@@ -94,6 +94,7 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
         }
         JobError::System { cause, .. } => caused(py, error(py, Kind::Foresee, said), Some(system(py, cause, None))),
         JobError::Disk(_) => error(py, Kind::Cache, said),
+        JobError::Defect(_) => error(py, Kind::Foresee, said),
         JobError::Closed => error(py, Kind::Foresee, "the job is closed: make another one"),
         JobError::Rank { .. }
         | JobError::NoEpochs
@@ -106,6 +107,8 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
         | JobError::Stream(_)
         | JobError::Unsupported { .. }
         | JobError::Curve(_)
+        | JobError::Trace { .. }
+        | JobError::MidBatch { .. }
         | JobError::OtherJob { .. }
         | JobError::Seek { .. } => error(py, Kind::Config, said),
     }

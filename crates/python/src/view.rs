@@ -95,7 +95,7 @@ pub(crate) unsafe fn fill<T: PyClass<Frozen = pyo3::pyclass::boolean_struct::Tru
             itemsize: memory.item_bytes,
             readonly: 1,
             // Who asks for no shape sees bytes in a row.
-            ndim: if asked(ffi::PyBUF_ND) { memory.shape.len() as c_int } else { 1 },
+            ndim: if asked(ffi::PyBUF_ND) { c_int::try_from(memory.shape.len()).unwrap_or(c_int::MAX) } else { 1 },
             format: if asked(ffi::PyBUF_FORMAT) { memory.format.as_ptr().cast_mut() } else { ptr::null_mut() },
             shape: if asked(ffi::PyBUF_ND) { memory.shape.as_ptr().cast_mut() } else { ptr::null_mut() },
             strides: if asked(ffi::PyBUF_STRIDES) { memory.strides.as_ptr().cast_mut() } else { ptr::null_mut() },

@@ -23,6 +23,8 @@ pub struct Outcome {
     pub stall_s: Option<f64>,
     /// Until every rank had its first batch, start-up included.
     pub first_batch_s: Option<f64>,
+    /// How long each epoch took, from the end of the one before; start-up counts in the first. None if it did not run.
+    pub epochs_s: Vec<f64>,
     /// Reads by origin, those that fill tiers included.
     pub reads: BTreeMap<String, u64>,
     /// Their bytes.
@@ -33,7 +35,7 @@ pub struct Outcome {
 }
 
 /// The times of a run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Times {
     /// See [`Outcome::total_s`].
     pub total_s: f64,
@@ -41,11 +43,13 @@ pub struct Times {
     pub startup_s: f64,
     /// See [`Outcome::first_batch_s`].
     pub first_batch_s: f64,
+    /// When each epoch ended; the last one with the run.
+    pub epoch_ends_s: Vec<f64>,
 }
 
 impl Outcome {
     /// A policy that ran. `tally` is that of all ranks together.
-    pub fn ran(policy: &str, ranks: u32, times: Times, tally: &Tally) -> Self {
+    pub fn ran(policy: &str, ranks: u32, times: &Times, tally: &Tally) -> Self {
         let counts = by_origin(tally);
         Self {
             policy: policy.to_owned(),
@@ -56,6 +60,7 @@ impl Outcome {
             // Rounding may leave a hair below nothing.
             stall_s: Some((tally.stall.0 / f64::from(ranks)).max(0.0)),
             first_batch_s: Some(times.first_batch_s),
+            epochs_s: differences(&times.epoch_ends_s),
             reads: counts.iter().map(|(origin, count)| (origin.clone(), count.reads)).collect(),
             bytes: counts.iter().map(|(origin, count)| (origin.clone(), count.bytes.0)).collect(),
             fetch_s: counts.iter().map(|(origin, count)| (origin.clone(), count.took.0)).collect(),
@@ -73,11 +78,17 @@ impl Outcome {
             startup_s: None,
             stall_s: None,
             first_batch_s: None,
+            epochs_s: Vec::new(),
             reads: none.clone(),
             bytes: none,
             fetch_s: BTreeMap::new(),
         }
     }
+}
+
+/// From each to the next, from 0 on.
+fn differences(ends: &[f64]) -> Vec<f64> {
+    std::iter::once(&0.0).chain(ends).zip(ends).map(|(from, to)| to - from).collect()
 }
 
 /// All origins that the system has, each with its count.

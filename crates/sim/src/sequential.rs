@@ -321,6 +321,7 @@ impl<'a> Run<'a> {
     fn finish(mut self, policy: &str, progress: &mut impl FnMut(u64)) -> Outcome {
         let layout = &self.job.brief.layout;
         let (mut now, mut first_batch, mut done) = (self.startup, self.startup, 0u64);
+        let mut epoch_ends_s = Vec::new();
         for epoch in 0..self.job.brief.orders.epochs() {
             for step in (0..layout.steps()).map(Step) {
                 let mut end = now;
@@ -346,12 +347,13 @@ impl<'a> Run<'a> {
                 now = end;
                 progress(done);
             }
+            epoch_ends_s.push(now.0);
         }
         let mut tally = Tally::new(self.job.brief.system.tiers.len());
         tally.merge(&self.shared.handed);
         self.ranks.iter().for_each(|state| tally.merge(&state.tally));
-        let times = Times { total_s: now.0, startup_s: self.startup.0, first_batch_s: first_batch.0 };
-        Outcome::ran(policy, self.job.brief.hosts.ranks(), times, &tally)
+        let times = Times { total_s: now.0, startup_s: self.startup.0, first_batch_s: first_batch.0, epoch_ends_s };
+        Outcome::ran(policy, self.job.brief.hosts.ranks(), &times, &tally)
     }
 }
 

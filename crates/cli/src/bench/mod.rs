@@ -134,6 +134,9 @@ struct JobLine<'a> {
 /// Loads and prints.
 pub(crate) fn run(arguments: &Arguments) -> Result<Ended> {
     check(arguments)?;
+    // The loader's warnings; where another listener is set already, it has them.
+    let warnings = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN);
+    let _ = tracing::subscriber::set_global_default(warnings.without_time().with_target(false).finish());
     let environment = Environment::of_process();
     let config = configured(arguments, &environment)?;
     let throttle = arguments.throttle.as_ref().map(Slowness::open).transpose()?.map(Arc::new);

@@ -2,11 +2,12 @@
 //!
 //! [`write()`] turns a [`Report`] into a page in three steps: `page` and `sweep` bring the results into the form of
 //! charts and tables, `charts` draws (plain data in, SVG out), and the template `page.html` with `style.css` puts it
-//! together. All text is escaped, by the template and by the charts' canvas; the page's own policy forbids scripts.
+//! together. [`write_runs`] does the same for real runs, by `measured` and `measured.html`. All text is escaped, by the template and by the charts' canvas; the page's own policy forbids scripts.
 
 mod charts;
 mod format;
 mod inputs;
+mod measured;
 mod page;
 mod sweep;
 mod tables;
@@ -19,9 +20,22 @@ use foresee_sim::outcome::{Comparison, Outcome};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
+use serde::Serialize;
+
+use crate::runs::Runs;
 
 pub(crate) use format::count;
 pub(crate) use inputs::inputs;
+
+/// The two kinds of page, and what they share.
+const TEMPLATES: [(&str, &str); 6] = [
+    ("style.css", include_str!("style.css")),
+    ("head.html", include_str!("head.html")),
+    ("figure.html", include_str!("figure.html")),
+    ("tail.html", include_str!("tail.html")),
+    ("page.html", include_str!("page.html")),
+    ("measured.html", include_str!("measured.html")),
+];
 
 /// What a page shows.
 pub(crate) struct Report<'a> {
@@ -66,31 +80,44 @@ pub(crate) struct SweepPoint {
 
 /// Writes the page. What was at `path` stays until the new page is whole.
 pub(crate) fn write(report: &Report<'_>, path: &Path) -> Result<()> {
-    let html = render(report).with_context(|| format!("report {}", path.display()))?;
+    put(render(report), path)
+}
+
+/// The same for real runs.
+pub(crate) fn write_runs(runs: &Runs, path: &Path) -> Result<()> {
+    put(filled("measured.html", &measured::Page::new(runs)), path)
+}
+
+fn put(html: Result<String>, path: &Path) -> Result<()> {
+    let html = html.with_context(|| format!("report {}", path.display()))?;
     replace(path, &html).with_context(|| format!("report {}: cannot be written", path.display()))
 }
 
-/// Fails early where [`write()`] could only fail: to be asked before a long simulation.
-pub(crate) fn check(path: &Path) -> Result<()> {
+/// Fails early where [`write()`] could only fail: to be asked before a long simulation. `option` names the path.
+pub(crate) fn check(path: &Path, option: &str) -> Result<()> {
     let folder = folder_of(path);
     if !folder.is_dir() {
-        bail!("--report {}: no such folder: {}; make it first", path.display(), folder.display());
+        bail!("{option} {}: no such folder: {}; make it first", path.display(), folder.display());
     }
     match std::fs::metadata(path) {
         // A pipe or a device would be replaced by a file, which nobody means.
-        Ok(there) if !there.is_file() => bail!("--report {}: is not a file; give a file's name", path.display()),
+        Ok(there) if !there.is_file() => bail!("{option} {}: is not a file; give a file's name", path.display()),
         _ => Ok(()),
     }
 }
 
 fn render(report: &Report<'_>) -> Result<String> {
+    filled("page.html", &page::Page::new(report)?)
+}
+
+fn filled(template: &str, page: &impl Serialize) -> Result<String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-    environment.add_template("style.css", include_str!("style.css"))?;
-    environment.add_template("page.html", include_str!("page.html"))?;
-    let page = page::Page::new(report)?;
-    Ok(environment.get_template("page.html")?.render(Value::from(Serde(&page)))?)
+    for (name, text) in TEMPLATES {
+        environment.add_template(name, text)?;
+    }
+    Ok(environment.get_template(template)?.render(Value::from(Serde(page)))?)
 }
 
 fn folder_of(path: &Path) -> PathBuf {
@@ -102,7 +129,7 @@ fn folder_of(path: &Path) -> PathBuf {
 
 /// Into a file beside it, then renamed: a reader sees the old page or the new one. A link stays a link.
 fn replace(path: &Path, html: &str) -> Result<()> {
-    check(path)?;
+    check(path, "file")?;
     let target = if path.exists() { path.canonicalize()? } else { path.to_owned() };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".foresee-report-").suffix(".tmp");

@@ -17,15 +17,16 @@ pub(super) const TIME_BREAKS_AT: f64 = 4.0;
 
 /// Bytes of the source differ by the number of epochs between policies that keep samples and those that do not; that
 /// is the news of the chart, so only what is much further away is broken.
-const SOURCE_BREAKS_AT: f64 = 20.0;
+pub(super) const SOURCE_BREAKS_AT: f64 = 20.0;
 
 /// Between a number and its ratio; SVG would collapse two spaces.
-const EM_SPACE: char = '\u{2003}';
+pub(super) const EM_SPACE: char = '\u{2003}';
 
 /// What the template is filled with.
 #[derive(Serialize)]
 pub(super) struct Page {
-    scenario: String,
+    kicker: &'static str,
+    title: String,
     /// The job in a line; may be empty.
     job: String,
     version: &'static str,
@@ -38,14 +39,15 @@ pub(super) struct Page {
     /// By what they describe.
     inputs: Vec<Vec<(String, String)>>,
     tables: Vec<Table>,
+    tables_note: &'static str,
 }
 
 /// One number of the headline.
 #[derive(Serialize)]
-struct Tile {
-    name: &'static str,
-    value: String,
-    note: String,
+pub(super) struct Tile {
+    pub name: &'static str,
+    pub value: String,
+    pub note: String,
 }
 
 /// A chart with what belongs to it.
@@ -61,8 +63,8 @@ pub(super) struct Figure {
 /// One entry of a legend.
 #[derive(Serialize)]
 pub(super) struct Key {
-    name: String,
-    class: String,
+    pub name: String,
+    pub class: String,
 }
 
 impl Page {
@@ -70,7 +72,8 @@ impl Page {
         let comparison = report.comparison;
         let (unit, source_unit) = (time_unit(comparison), source_unit(comparison));
         Ok(Self {
-            scenario: comparison.scenario.clone(),
+            kicker: "foresee simulate",
+            title: comparison.scenario.clone(),
             job: job(&report.inputs),
             version: env!("CARGO_PKG_VERSION"),
             tiles: tiles(comparison, unit, source_unit),
@@ -81,6 +84,9 @@ impl Page {
             sweep: report.sweep.map(sweep::view).transpose()?,
             inputs: grouped(&report.inputs),
             tables: tables::all(comparison),
+            tables_note: "Times are those of the whole job. Stall is what a rank waited for data after start-up, mean \
+                          over ranks; first batch is when the last rank had its first batch. Reads that fill tiers \
+                          count too.",
         })
     }
 }
@@ -96,7 +102,7 @@ fn job(inputs: &[(String, String)]) -> String {
 }
 
 /// Neighbours whose keys have the same beginning, up to the last dot, stay together.
-fn grouped(inputs: &[(String, String)]) -> Vec<Vec<(String, String)>> {
+pub(super) fn grouped(inputs: &[(String, String)]) -> Vec<Vec<(String, String)>> {
     let beginning = |key: &str| key.rsplit_once('.').map(|(beginning, _)| beginning.to_owned());
     inputs.chunk_by(|one, next| beginning(&one.0) == beginning(&next.0)).map(<[_]>::to_vec).collect()
 }
@@ -232,7 +238,7 @@ fn time_parts(outcome: &Outcome, total_s: f64, origins: &[String], unit: Unit) -
     parts
 }
 
-fn paint(origin: &str) -> Paint {
+pub(super) fn paint(origin: &str) -> Paint {
     match origin {
         "source" => Paint::Source,
         "peer" => Paint::Peer,
@@ -279,11 +285,11 @@ fn source_figure(comparison: &Comparison, unit: Unit) -> Figure {
     Figure { title: "Bytes read from the source".to_owned(), legend: Vec::new(), charts: drawn(&chart), notes }
 }
 
-fn break_note(chart: &Stacked) -> Option<String> {
+pub(super) fn break_note(chart: &Stacked) -> Option<String> {
     chart.breaks().then(|| "A bar with a break is longer than drawn; its number is exact.".to_owned())
 }
 
-fn drawn(chart: &Stacked) -> Value {
+pub(super) fn drawn(chart: &Stacked) -> Value {
     Value::from_safe_string(charts::responsive(charts::WIDE, |width| chart.draw(width)))
 }
 

@@ -3,38 +3,41 @@
 use foresee_sim::outcome::{Comparison, Outcome};
 use serde::Serialize;
 
-use super::format::{Unit, number};
+use super::format::{Unit, number, percent};
 
-/// Numbers, policy by policy.
+/// Numbers, policy by policy or run by run.
 #[derive(Serialize)]
 pub(super) struct Table {
     title: &'static str,
+    /// What rows are.
+    first: &'static str,
     head: Vec<String>,
     rows: Vec<Line>,
 }
 
-/// One policy's numbers.
+/// One row's numbers.
 #[derive(Serialize)]
 struct Line {
-    policy: String,
+    name: String,
     is_supported: bool,
     cells: Vec<String>,
 }
 
-/// A column: its title, its numbers policy by policy, and how they are shown.
-struct Column {
-    title: String,
-    values: Vec<Option<f64>>,
-    kind: Kind,
+/// A column: its title, its numbers row by row, and how they are shown.
+pub(super) struct Column {
+    pub title: String,
+    pub values: Vec<Option<f64>>,
+    pub kind: Kind,
 }
 
 /// What a column's numbers are.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     Seconds,
     Bytes,
     Count,
     Ratio,
+    Share,
 }
 
 /// All tables of a comparison.
@@ -56,7 +59,12 @@ pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
 /// The origins that some policy used: source, peers, then tiers.
 pub(super) fn origins(comparison: &Comparison) -> Vec<String> {
     let used = comparison.results.iter().flat_map(|outcome| &outcome.bytes).filter(|(_, bytes)| **bytes > 0);
-    let mut origins: Vec<String> = used.map(|(origin, _)| origin.clone()).collect();
+    in_order(used.map(|(origin, _)| origin.clone()))
+}
+
+/// Each once: source, peers, then tiers, then all else.
+pub(super) fn in_order(origins: impl Iterator<Item = String>) -> Vec<String> {
+    let mut origins: Vec<String> = origins.collect();
     origins.sort_by_key(|origin| rank_of(origin));
     origins.dedup();
     origins
@@ -118,16 +126,21 @@ fn by_origin(
 }
 
 fn table(title: &'static str, comparison: &Comparison, columns: &[Column]) -> Table {
-    let units: Vec<Unit> = columns.iter().map(Column::unit).collect();
-    let line = |(at, outcome): (usize, &Outcome)| Line {
-        policy: outcome.policy.clone(),
-        is_supported: outcome.supported,
-        cells: columns.iter().zip(&units).map(|(column, unit)| column.cell(at, *unit)).collect(),
-    };
-    Table {
-        title,
-        head: columns.iter().zip(&units).map(|(column, unit)| unit.title(&column.title)).collect(),
-        rows: comparison.results.iter().enumerate().map(line).collect(),
+    let rows = comparison.results.iter().map(|outcome| (outcome.policy.clone(), outcome.supported)).collect();
+    Table::new(title, "policy", rows, columns)
+}
+
+impl Table {
+    /// `rows` are names, and whether there are numbers.
+    pub(super) fn new(title: &'static str, first: &'static str, rows: Vec<(String, bool)>, columns: &[Column]) -> Self {
+        let units: Vec<Unit> = columns.iter().map(Column::unit).collect();
+        let line = |(at, (name, is_supported)): (usize, (String, bool))| Line {
+            name,
+            is_supported,
+            cells: columns.iter().zip(&units).map(|(column, unit)| column.cell(at, *unit)).collect(),
+        };
+        let head = columns.iter().zip(&units).map(|(column, unit)| unit.title(&column.title)).collect();
+        Self { title, first, head, rows: rows.into_iter().enumerate().map(line).collect() }
     }
 }
 
@@ -137,7 +150,7 @@ impl Column {
         match self.kind {
             Kind::Seconds => Unit::of_seconds(most),
             Kind::Bytes => Unit::of_bytes(most),
-            Kind::Count | Kind::Ratio => Unit::COUNT,
+            Kind::Count | Kind::Ratio | Kind::Share => Unit::COUNT,
         }
     }
 
@@ -146,6 +159,7 @@ impl Column {
         match self.kind {
             Kind::Count => number(value, 0),
             Kind::Ratio => number(value, 3),
+            Kind::Share => percent(value),
             Kind::Seconds | Kind::Bytes => unit.bare(value),
         }
     }

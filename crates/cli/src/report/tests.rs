@@ -21,6 +21,7 @@ fn ran(policy: &str, total_s: f64, startup_s: f64, fetch_s: [f64; 5]) -> Outcome
         startup_s: Some(startup_s),
         stall_s: Some(total_s / 10.0),
         first_batch_s: Some(startup_s + 0.37),
+        epochs_s: vec![total_s],
         reads: by_origin(fetch_s.map(|seconds| (seconds * 1250.0) as u64)),
         bytes: by_origin(fetch_s.map(|seconds| (seconds * 1.3e8) as u64)),
         fetch_s: by_origin(fetch_s),
@@ -241,5 +242,5 @@ fn an_error_names_the_path() {
         said(&missing)
     );
     assert!(said(folder.path()).contains("is not a file"), "{}", said(folder.path()));
-    assert!(check(&missing).is_err() && check(&folder.path().join("new.html")).is_ok());
+    assert!(check(&missing, "--report").is_err() && check(&folder.path().join("new.html"), "--report").is_ok());
 }

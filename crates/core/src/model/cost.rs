@@ -129,8 +129,15 @@ impl Model {
     /// A byte of the source under this load.
     #[inline]
     pub fn source(&self, load: SourceLoad) -> Pace {
+        self.source_among(load, load.readers)
+    }
+
+    /// A byte of the source for one of the `served` readers of this load, while the others wait for their first byte.
+    #[inline]
+    pub fn source_among(&self, load: SourceLoad, served: u32) -> Pace {
         let gamma = load.readers.max(1);
-        let shared = self.source.get(gamma as usize - 1).copied().unwrap_or_else(|| share(&self.source_curve, gamma));
+        let even = self.source.get(gamma as usize - 1).copied().unwrap_or_else(|| share(&self.source_curve, gamma));
+        let shared = Pace(even.0 * (f64::from(served.max(1)) / f64::from(gamma)));
         shared.max(Pace(self.link.0 * f64::from(load.own.max(1))))
     }
 

@@ -93,7 +93,7 @@ impl Job {
                 return Ok(true);
             }
             if state.closed {
-                return Err(JobError::Closed);
+                return Err(state.defect.clone().map_or(JobError::Closed, JobError::Defect));
             }
             if polled == Polled::Full && state.forgive_if_stuck() {
                 state.counts.outside += 1;

@@ -1,5 +1,6 @@
 //! What can go wrong with a job, each in one line that names what, where and the remedy.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use foresee_config::InputError;
@@ -69,6 +70,14 @@ pub enum JobError {
         /// What the system said.
         cause: Arc<std::io::Error>,
     },
+    /// The trace cannot be written.
+    #[error("trace {}: {cause}; give trace.path a file that can be written", path.display())]
+    Trace {
+        /// Where to.
+        path: PathBuf,
+        /// What the system said.
+        cause: Arc<std::io::Error>,
+    },
     /// A tier on disk cannot be used.
     #[error(transparent)]
     Disk(#[from] Arc<DiskError>),
@@ -111,6 +120,21 @@ pub enum JobError {
         /// In this job.
         now: String,
     },
+    /// Samples of a batch cannot be dealt anew once some were handed over.
+    #[error(
+        "the state is {index} samples into a batch of {then} ranks and cannot go on with {now}: save it between two batches"
+    )]
+    MidBatch {
+        /// Samples handed over.
+        index: u32,
+        /// Ranks of the state.
+        then: u32,
+        /// Ranks of this job.
+        now: u32,
+    },
+    /// A loader thread failed in a way that it must not.
+    #[error("a loader thread failed: {0}; this is a defect of foresee, please report it")]
+    Defect(String),
     /// A place beyond the job, or behind.
     #[error("epoch {epoch} is not ahead: the job stands in epoch {at} of {epochs}")]
     Seek {

@@ -37,7 +37,7 @@ pub use self::saved::Saved;
 pub use self::spec::{Images, JobSpec, OnError, POLICIES};
 use self::state::State;
 pub use self::stats::Stats;
-use self::stores::Stores;
+use self::stores::{Grant, Stores};
 use crate::arena::Arena;
 use crate::desk::{Desk, Entry};
 use crate::pool::Pool;
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     reads: AtomicU64,
     largest_bytes: u64,
     /// Memory of the process's budget, given back at the end.
-    granted_bytes: u64,
+    grant: Mutex<Option<Grant>>,
     /// Forks before this one.
     generation: u32,
 }
@@ -88,14 +88,6 @@ impl Shared {
     fn stage_ahead(&self, state: &mut State, bytes: u64) {
         state.desk.limit_staging(Bytes(bytes));
         self.stores.arena.limit_staging(bytes);
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if self.granted_bytes > 0 {
-            self.pool.take_back(&self.spec.config, self.granted_bytes);
-        }
     }
 }
 
@@ -172,6 +164,8 @@ pub struct Job {
 struct Began {
     mark: Mark,
     held_bytes: u64,
+    /// The fewest bytes that can be read from the source from there on; worked out when somebody asks.
+    minimum_bytes: Option<u64>,
 }
 
 impl Job {
@@ -191,7 +185,7 @@ impl Job {
             orders: RwLock::new(orders),
             at: [AtomicU64::new(0), AtomicU64::new(0)],
             course: RwLock::new((consumer.layout.clone(), consumer.began_with)),
-            began: Mutex::new(Began { mark: consumer.mark, held_bytes: 0 }),
+            began: Mutex::new(Began { mark: consumer.mark, held_bytes: 0, minimum_bytes: None }),
             consumer: Mutex::new(consumer),
             running: Mutex::new(None),
             made: Instant::now(),
@@ -288,7 +282,7 @@ impl Job {
         let layout = saved.layout(&self.spec, self.orders().len())?;
         let mark = saved.mark(&self.spec, &layout)?;
         let mut consumer = self.consumer();
-        let index = if saved.world == self.spec.world { saved.index } else { 0 };
+        let index = saved.index_for(&self.spec, &layout, mark)?;
         *self.course.write().unwrap_or_else(PoisonError::into_inner) = (layout.clone(), saved.began_with);
         *consumer = Consumer::new(layout, saved.began_with, mark, index);
         self.note_place(&consumer);
@@ -367,13 +361,19 @@ impl Job {
         let Some(shared) = self.lock_running().take() else { return };
         shared.close();
         if let Some(trace) = &shared.trace {
-            let stats = Stats::of(self, Some(&shared));
+            let source_minimum_bytes = self.source_minimum(Some(&shared));
+            let stats = Stats { source_minimum_bytes, ..Stats::of(self, Some(&shared)) };
             trace.note("end", &serde_json::to_value(stats).unwrap_or_default());
         }
         // Threads that hang in a read keep what they need; what is ours is given back when they are done.
         let deadline = Instant::now() + patience;
-        while Arc::strong_count(&shared) > 1 && shared.is_busy() && Instant::now() < deadline {
+        while shared.is_busy() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
+        }
+        // Samples in the trainer's hands need their memory, but neither the cache folder nor the budget.
+        if !shared.is_busy() {
+            shared.stores.close();
+            drop(shared.grant.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 

@@ -92,6 +92,19 @@ impl Saved {
         Ok(layout.redealt(spec.world)?)
     }
 
+    /// How many samples of the next batch were handed over already.
+    pub(super) fn index_for(&self, spec: &JobSpec, layout: &Layout, mark: Mark) -> Result<u32, JobError> {
+        if self.index > 0 && self.world != spec.world {
+            return Err(JobError::MidBatch { index: self.index, then: self.world, now: spec.world });
+        }
+        if self.index > 0 && self.index >= layout.local_len(spec.rank(), mark.step) {
+            let then = format!("sample {} of a batch", self.index);
+            let now = format!("{} samples", layout.local_len(spec.rank(), mark.step));
+            return Err(JobError::OtherJob { what: "the place", then, now });
+        }
+        Ok(self.index)
+    }
+
     pub(super) fn mark(&self, spec: &JobSpec, layout: &Layout) -> Result<Mark, JobError> {
         let beyond =
             self.epoch > spec.epochs || self.step >= layout.steps() || (self.epoch == spec.epochs && self.step > 0);

@@ -148,7 +148,10 @@ impl JobSpec {
     pub(super) fn staging_threads(&self) -> (u32, bool) {
         match (self.config.staging.threads, self.source.speed()) {
             (Threads::Number(threads), _) => (threads, false),
-            (Threads::Auto, Some(speed)) => (knee(&speed.curve), false),
+            (Threads::Auto, Some(speed)) => {
+                let mean = self.catalog.total().0 as f64 / f64::from(self.catalog.len().max(1));
+                (knee(&speed, Bytes(mean as u64)), false)
+            }
             (Threads::Auto, None) => (machine::cores().max(2), true),
         }
     }
@@ -210,10 +213,41 @@ impl JobSpec {
     }
 }
 
-/// The fewest readers that get nearly all there is.
-fn knee(curve: &Curve) -> u32 {
+/// The fewest readers that get nearly all there is from a storage of known speed, with samples of this size.
+fn knee(speed: &Speed, sample: Bytes) -> u32 {
     const READERS_MAX: u32 = 64;
-    let best = (1..=READERS_MAX).map(|readers| curve.at(readers).0).fold(0.0, f64::max);
-    // Two at least: while one waits for its first byte, the other reads.
-    (2..=READERS_MAX).find(|&readers| curve.at(readers).0 >= 0.98 * best).unwrap_or(READERS_MAX)
+    let throughput = |readers: u32| {
+        let rate = speed.curve.at(readers);
+        let transfer_s = (rate.pace() * sample).0.max(f64::MIN_POSITIVE);
+        // A reader gets bytes for a part of its time only, so others must read meanwhile: without the one that has just
+        // got a sample and is bringing it in, there must still be enough to keep the storage busy.
+        let busy = f64::from(readers - 1) * transfer_s / (speed.latency.0 + transfer_s);
+        rate.0 * busy.min(1.0)
+    };
+    let best = (2..=READERS_MAX).map(throughput).fold(0.0, f64::max);
+    (2..=READERS_MAX).find(|&readers| throughput(readers) >= 0.98 * best).unwrap_or(READERS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn readers(points: &[(u32, f64)], latency_s: f64) -> u32 {
+        let curve = Curve::new(points.to_vec(), Beyond::Clamp).unwrap();
+        knee(&Speed { curve, latency: Seconds(latency_s) }, Bytes(100_000))
+    }
+
+    #[test]
+    fn as_many_threads_read_as_get_nearly_all_of_an_emulated_storage() {
+        assert_eq!(readers(&[(1, 50.0)], 0.0), 2, "one reads while the other brings in");
+        assert_eq!(readers(&[(1, 20.0), (4, 50.0), (8, 50.5)], 0.0), 4);
+        assert_eq!(readers(&[(1, 20.0), (4, 50.0), (8, 10.0)], 0.0), 4);
+    }
+
+    #[test]
+    fn threads_that_wait_for_their_first_byte_are_made_up_for() {
+        assert_eq!(readers(&[(1, 50.0)], 0.002), 3, "half of the time of a read is its latency");
+        assert_eq!(readers(&[(1, 50.0)], 0.020), 12);
+        assert_eq!(readers(&[(1, 50.0)], 1.0), 63);
+    }
 }

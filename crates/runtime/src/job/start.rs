@@ -11,7 +11,7 @@ use foresee_core::units::Bytes;
 use super::error::JobError;
 use super::shelf::Shelf;
 use super::state::{State, Window};
-use super::stores::{Store, Stores};
+use super::stores::{Closable, Grant, Store, Stores};
 use super::threads::{Auto, Lanes};
 use super::{Began, Consumer, Job, JobSpec, Shared};
 use crate::arena::Arena;
@@ -59,12 +59,12 @@ impl Job {
 
     fn start(&self, consumer: &Consumer) -> Result<Arc<Shared>, JobError> {
         let pool = Pool::of_process();
-        let (stores, granted_bytes) = self.open_stores(&pool)?;
+        let (stores, grant) = self.open_stores(&pool)?;
         let held = stores.held();
         let desk = self.desk(consumer, &stores, &held)?;
         if let Ok(mut began) = self.began.lock() {
             let held_bytes = held.iter().map(|(sample, _)| self.spec.catalog.size(*sample).0).sum();
-            *began = Began { mark: consumer.mark, held_bytes };
+            *began = Began { mark: consumer.mark, held_bytes, minimum_bytes: None };
         }
         let (staging, auto) = self.spec.staging_threads();
         let threads: Vec<u32> = self.spec.config.tiers.iter().map(|tier| tier.threads).collect();
@@ -74,24 +74,29 @@ impl Job {
         let mut state = State::new(desk, lanes, stores.tiers.len() + 1, window);
         state.shelf = self.shelf(consumer);
         state.evict(&stores);
-        let trace = self.spec.config.trace.as_deref().map(Trace::create).transpose();
         let shared = Arc::new(Shared {
             spec: Arc::clone(&self.spec),
             state: Mutex::new(state),
             ready: Condvar::new(),
             stores,
             pool: Arc::clone(&pool),
-            trace: trace.map_err(system("cannot write the trace"))?,
+            trace: self.trace()?,
             waiting: AtomicBool::new(false),
             auto,
             reads: AtomicU64::new(0),
             largest_bytes,
-            granted_bytes,
+            grant: Mutex::new(Some(grant)),
             generation: fork::generation(),
         });
         let work: Arc<dyn Work> = Arc::clone(&shared) as Arc<dyn Work>;
         pool.join(&work, most).map_err(system("cannot start loader threads"))?;
         Ok(shared)
+    }
+
+    fn trace(&self) -> Result<Option<Trace>, JobError> {
+        let Some(path) = &self.spec.config.trace else { return Ok(None) };
+        let unwritable = |cause| JobError::Trace { path: path.clone(), cause: Arc::new(cause) };
+        Trace::create(path).map(Some).map_err(unwritable)
     }
 
     /// Where the samples of decoded batches go.
@@ -129,16 +134,15 @@ impl Job {
         Ok(Desk::new(engine, model, kept.len() + 1, spec.catalog.len(), held, spec.record))
     }
 
-    fn open_stores(&self, pool: &Pool) -> Result<(Stores, u64), JobError> {
+    fn open_stores(&self, pool: &Arc<Pool>) -> Result<(Stores, Grant), JobError> {
         let spec = &self.spec;
         let total = spec.catalog.total().0;
         let memory = spec.config.tiers.iter().find(|tier| tier.kind == TierKind::Memory);
         let keeps = matches!(spec.policy.as_str(), "foresee" | "nopfs" | "lobster" | "monarch");
-        let granted = memory
-            .filter(|_| keeps)
-            .map_or(0, |tier| pool.grant(&spec.config, tier.capacity_bytes.min(total), tier.capacity_bytes));
+        let (wanted, capacity) = memory.filter(|_| keeps).map_or((0, 0), |tier| (total, tier.capacity_bytes));
+        let grant = Grant::new(pool, &spec.config, wanted, capacity);
+        let granted = grant.bytes;
         let arena = Arena::new(spec.config.staging.capacity_bytes, granted, u64::from(spec.catalog.len()))
-            .inspect_err(|_| pool.take_back(&spec.config, granted))
             .map_err(system("cannot get memory for the staging buffer and the memory tier"))?;
         let mut tiers = Vec::new();
         for tier in &spec.config.tiers {
@@ -147,13 +151,13 @@ impl Job {
                 TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena), granted)),
                 TierKind::Disk { path, free_space_floor_bytes } => {
                     let opened = open_disk(&self.spec, path, tier.capacity_bytes, *free_space_floor_bytes);
-                    let disk = opened.inspect_err(|_| pool.take_back(&spec.config, granted))?;
-                    Store::Disk(Box::new(disk), tier.capacity_bytes)
+                    let disk = opened?;
+                    Store::Disk(Box::new(Closable::new(disk)), tier.capacity_bytes)
                 }
             };
             tiers.push(store);
         }
-        Ok((Stores { arena, tiers }, granted))
+        Ok((Stores { arena, tiers }, grant))
     }
 }
 
@@ -170,11 +174,16 @@ fn open_disk(spec: &JobSpec, folder: &std::path::Path, capacity: u64, floor: u64
         floor: Bytes(floor),
     });
     let disk = disk.map_err(Arc::new)?;
-    match DiskTier::remove_stale(folder, &name, &suffix) {
-        Ok(removed) => removed
-            .iter()
-            .for_each(|old| tracing::info!("{}: removed {old}, the cache of another dataset", folder.display())),
-        Err(error) => tracing::warn!("{error}"),
+    // They stay as long as there is space for all.
+    if DiskTier::free_space(folder)
+        .is_some_and(|free| free.0 < capacity.saturating_sub(disk.stats().held.0).saturating_add(floor))
+    {
+        match DiskTier::remove_stale(folder, &name, &suffix) {
+            Ok(removed) => removed
+                .iter()
+                .for_each(|old| tracing::warn!("{}: removed {old}, the cache of another dataset", folder.display())),
+            Err(error) => tracing::warn!("{error}"),
+        }
     }
     Ok(disk)
 }

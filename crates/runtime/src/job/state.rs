@@ -88,6 +88,8 @@ pub(super) enum Polled {
     Enough,
     /// No room for the next sample.
     Full,
+    /// The next sample is on its way to its tier.
+    Awaits,
 }
 
 /// Counts that are not the tally's.
@@ -118,6 +120,8 @@ pub(super) struct State {
     queue: VecDeque<Task>,
     /// Polled, but without room.
     parked: Option<Read>,
+    /// Whether the next sample to be staged is on its way to its tier; meanwhile staging threads help to fill tiers.
+    awaits: bool,
     /// Reads for the staging buffer that threads are doing.
     staging: u32,
     /// Samples that threads read from tiers on disk, and those that go when these are done.
@@ -139,6 +143,8 @@ pub(super) struct State {
     /// Where decoded samples go.
     pub(super) shelf: Option<Shelf>,
     pub(super) closed: bool,
+    /// What a thread of ours failed with.
+    pub(super) defect: Option<String>,
 }
 
 /// How much is staged ahead. It begins with what a few batches need, which stays in the processor's cache, and grows when
@@ -180,6 +186,7 @@ impl State {
             first: 0,
             queue: VecDeque::new(),
             parked: None,
+            awaits: false,
             staging: 0,
             reading: Vec::new(),
             leaving: Vec::new(),
@@ -194,6 +201,7 @@ impl State {
             window,
             shelf: None,
             closed: false,
+            defect: None,
         }
     }
 
@@ -225,7 +233,8 @@ impl State {
                         self.window.was_full = true;
                         return Polled::Full;
                     }
-                    Next::Wait(_) | Next::Done => return Polled::Enough,
+                    Next::Wait(_) => return Polled::Awaits,
+                    Next::Done => return Polled::Enough,
                 },
             };
             self.evict(stores);
@@ -324,19 +333,26 @@ impl State {
         if self.closed {
             return None;
         }
+        self.awaits = false;
         if self.lanes.has_room(Lane::Staging) {
-            while self.queue.is_empty() && self.advance(stores) == Polled::More {}
+            let mut polled = Polled::More;
+            while self.queue.is_empty() && polled == Polled::More {
+                polled = self.advance(stores);
+            }
             if let Some(task) = self.queue.pop_front() {
                 self.lanes.begin(Lane::Staging);
                 self.staging += 1;
                 return Some(task);
             }
+            self.awaits = polled == Polled::Awaits;
         }
-        self.lanes.tiers().into_iter().flatten().find_map(|lane| self.take_tier_task(lane, stores))
+        self.lanes.tiers(self.awaits).into_iter().flatten().find_map(|lane| self.take_tier_task(lane, stores))
     }
 
-    /// The next read of a tier's own threads. One that finds no room in the tier is left to the staging threads.
+    /// The next read of a tier's own threads, for one of them or for a staging thread that helps. One that finds no room
+    /// in the tier is left to the staging threads.
     fn take_tier_task(&mut self, lane: Lane, stores: &Stores) -> Option<Task> {
+        let doer = if self.lanes.has_room(lane) { lane } else { Lane::Staging };
         for _ in 0..POLLS_MAX {
             let read = match self.desk.poll(lane) {
                 Next::Read(read) => read,
@@ -348,18 +364,26 @@ impl State {
             };
             self.evict(stores);
             if let Some(filling) = stores.place_for_tier(&read) {
-                self.lanes.begin(lane);
+                self.lanes.begin(doer);
                 let (generation, origin) = (self.generation, read.origin);
-                return Some(Task { generation, lane, place: None, read, origin, raw: Raw::Fill(filling), part: None });
+                return Some(Task {
+                    generation,
+                    lane: doer,
+                    place: None,
+                    read,
+                    origin,
+                    raw: Raw::Fill(filling),
+                    part: None,
+                });
             }
             self.complete(&read, false);
         }
         None
     }
 
-    /// Whether threads other than the one that asks could be of use.
+    /// Whether threads other than the one that has just taken a task could be of use.
     pub(super) fn has_more(&self) -> bool {
-        !self.queue.is_empty() && self.lanes.has_room(Lane::Staging)
+        (self.awaits || !self.queue.is_empty()) && self.lanes.has_room(Lane::Staging)
     }
 
     /// A staged sample has come, or will not.

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use foresee_core::bound::lone_minimum;
-use foresee_core::stream::Mark;
 use foresee_core::tally::{Count, Tally};
 use foresee_core::units::Bytes;
 use serde::Serialize;
 
 use super::state::Counts;
 use super::{Job, Shared};
+
+/// Every epoch is looked at for the source minimum: nobody trains for more, or waits for so many.
+const EPOCHS_COUNTED: u32 = 10_000;
 
 /// Reads from one origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -58,7 +61,7 @@ pub struct Stats {
     /// Bytes read from the source.
     pub source_bytes: u64,
     /// The fewest that this whole job can read from the source with its tiers.
-    pub source_minimum_bytes: u64,
+    pub source_minimum_bytes: Option<u64>,
     /// Loader threads of the staging buffer at present, and of each tier.
     pub threads: Vec<u32>,
     /// Reads that were tried again.
@@ -113,7 +116,7 @@ impl Stats {
             origins: BTreeMap::new(),
             hit_ratio: 0.0,
             source_bytes: 0,
-            source_minimum_bytes: 0,
+            source_minimum_bytes: None,
             threads: Vec::new(),
             retries: 0,
             skipped: 0,
@@ -141,18 +144,26 @@ impl Stats {
 }
 
 impl Job {
-    /// The fewest bytes that this job can read from the source, from where this run began.
-    pub(super) fn source_minimum(&self, shared: Option<&Shared>) -> u64 {
-        let began = self.began.lock().map_or(Mark::START, |began| began.mark);
-        let held = self.began.lock().map_or(0, |began| began.held_bytes);
+    /// The fewest bytes that this job can read from the source, from where this run began; none where its epochs have no
+    /// end, or orders that are not known yet.
+    pub(super) fn source_minimum(&self, shared: Option<&Shared>) -> Option<u64> {
+        let orders = self.orders();
+        if orders.epochs() > EPOCHS_COUNTED || orders.epochs() != self.spec.epochs {
+            return None;
+        }
+        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(minimum), Some(_)) = (began.minimum_bytes, shared) {
+            return Some(minimum);
+        }
         let kept: Vec<u64> = match shared {
             Some(shared) => shared.stores.tiers.iter().map(super::stores::Store::capacity).collect(),
             None => self.spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect(),
         };
-        let orders = self.orders();
-        let Ok(layout) = self.spec.layout(orders.len()) else { return 0 };
-        let brief = self.spec.brief(orders, (layout, began), &kept, &[]);
-        brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), Bytes(held)).0)
+        let (layout, _) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let brief = self.spec.brief(orders, (layout, began.mark), &kept, &[]);
+        let minimum = brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), Bytes(began.held_bytes)).0);
+        began.minimum_bytes = shared.map(|_| minimum);
+        Some(minimum)
     }
 }
 
@@ -180,8 +191,11 @@ impl fmt::Display for Stats {
             writeln!(f, "from {origin:<7}{} samples, {:.1} MB", reads.samples, mb(reads.bytes))?;
         }
         writeln!(f, "hit ratio   {:.3}", self.hit_ratio)?;
-        let minimum = mb(self.source_minimum_bytes);
-        writeln!(f, "source      {:.1} MB read, the whole job's minimum is {minimum:.1} MB", mb(self.source_bytes))?;
+        let minimum = self.source_minimum_bytes.map_or_else(
+            || "epochs without end have no minimum".into(),
+            |minimum| format!("the whole job's minimum is {:.1} MB", mb(minimum)),
+        );
+        writeln!(f, "source      {:.1} MB read, {minimum}", mb(self.source_bytes))?;
         let threads: Vec<String> = self.threads.iter().map(u32::to_string).collect();
         write!(f, "threads     {}", threads.join(" + "))?;
         let troubles = [

@@ -1,12 +1,14 @@
 //! Where a job's samples are kept: the arena, and the tiers by their number.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use foresee_config::Config;
 use foresee_core::engine::Read;
 use foresee_core::ids::{SampleId, TierId};
 
 use crate::arena::{Arena, Filling};
-use crate::tier::{DiskTier, MemoryTier, Tier};
+use crate::pool::Pool;
+use crate::tier::{DiskTier, Found, Kept, MemoryTier, Tier, TierError};
 
 /// One tier.
 pub(super) enum Store {
@@ -14,7 +16,7 @@ pub(super) enum Store {
     Nothing,
     Memory(MemoryTier),
     /// With what it may hold.
-    Disk(Box<DiskTier>, u64),
+    Disk(Box<Closable>, u64),
 }
 
 impl Store {
@@ -25,6 +27,78 @@ impl Store {
             Self::Memory(memory) => memory.capacity_bytes(),
             Self::Disk(_, capacity) => *capacity,
         }
+    }
+}
+
+/// A tier on disk that can be let go of while samples of the job are still in the trainer's hands: its folder is then free
+/// for the next job.
+pub(super) struct Closable(RwLock<Option<DiskTier>>);
+
+impl Closable {
+    pub(super) fn new(disk: DiskTier) -> Self {
+        Self(RwLock::new(Some(disk)))
+    }
+
+    fn disk(&self) -> RwLockReadGuard<'_, Option<DiskTier>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of the folder, unless a thread hangs in it; then the end of that thread does.
+    fn close(&self) {
+        if let Ok(mut disk) = self.0.try_write() {
+            *disk = None;
+        }
+    }
+
+    /// Whether it cannot grow at present.
+    fn is_degraded(&self) -> bool {
+        self.disk().as_ref().is_none_or(|disk| disk.degraded().is_some())
+    }
+}
+
+impl Tier for Closable {
+    fn keep(&self, sample: SampleId, data: &[u8]) -> Result<Kept, TierError> {
+        self.disk().as_ref().map_or(Ok(Kept::NoRoom), |disk| disk.keep(sample, data))
+    }
+
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
+        self.disk().as_ref().map_or(Ok(Found::NotHeld), |disk| disk.read(sample, into))
+    }
+
+    fn evict(&self, sample: SampleId) {
+        if let Some(disk) = &*self.disk() {
+            disk.evict(sample);
+        }
+    }
+
+    fn held(&self) -> Vec<SampleId> {
+        self.disk().as_ref().map_or_else(Vec::new, Tier::held)
+    }
+}
+
+/// Memory of the process's budget for kept samples; given back when it is dropped.
+pub(super) struct Grant {
+    pool: Arc<Pool>,
+    budget: Config,
+    pub(super) bytes: u64,
+}
+
+impl Grant {
+    /// As much as is left of a memory tier for all jobs of its configuration, and as the dataset needs.
+    pub(super) fn new(pool: &Arc<Pool>, budget: &Config, wanted: u64, capacity: u64) -> Self {
+        let bytes = pool.grant(budget, wanted.min(capacity), capacity);
+        if bytes < wanted.min(capacity) {
+            tracing::warn!(
+                "the memory tier has {bytes} B left of {capacity} B: other jobs with the same configuration have the rest"
+            );
+        }
+        Self { pool: Arc::clone(pool), budget: budget.clone(), bytes }
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.pool.take_back(&self.budget, self.bytes);
     }
 }
 
@@ -45,6 +119,17 @@ impl Stores {
             Store::Nothing => None,
             Store::Memory(memory) => Some(memory),
             Store::Disk(disk, _) => Some(disk.as_ref()),
+        }
+    }
+
+    /// Lets go of what other jobs may want.
+    pub(super) fn close(&self) {
+        for store in &self.tiers {
+            match store {
+                Store::Disk(disk, _) => disk.close(),
+                Store::Memory(memory) => memory.clear(),
+                Store::Nothing => {}
+            }
         }
     }
 
@@ -78,7 +163,12 @@ impl Stores {
     /// A place for a sample that is read for a tier only.
     pub(super) fn place_for_tier(&self, read: &Read) -> Option<Filling> {
         let len = read.bytes.0 as usize;
-        if self.stays_in_memory(read) { self.arena.keep(len) } else { Some(self.arena.own(len)) }
+        match read.keep.map(|tier| self.store(tier)) {
+            Some(Store::Memory(_)) => self.arena.keep(len),
+            // What a full disk cannot keep need not be read for it.
+            Some(Store::Disk(disk, _)) if disk.is_degraded() => None,
+            _ => Some(self.arena.own(len)),
+        }
     }
 
     fn stays_in_memory(&self, read: &Read) -> bool {

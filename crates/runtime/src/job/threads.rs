@@ -75,10 +75,11 @@ impl Lanes {
         self.lanes.iter().any(|threads| threads.lane == lane && threads.busy < threads.most)
     }
 
-    /// The tiers' lanes that have a thread to spare and something left to do.
-    pub(super) fn tiers(&self) -> [Option<Lane>; 4] {
+    /// The tiers' lanes that have something left to do and a thread to spare, or get one, where they are helped.
+    pub(super) fn tiers(&self, helped: bool) -> [Option<Lane>; 4] {
         let mut free = [None; 4];
-        let lanes = self.lanes[1..].iter().filter(|threads| !threads.done && threads.busy < threads.most);
+        let has_thread = |threads: &Threads| threads.busy < threads.most || (helped && threads.most > 0);
+        let lanes = self.lanes[1..].iter().filter(|threads| !threads.done && has_thread(threads));
         lanes.zip(&mut free).for_each(|(threads, place)| *place = Some(threads.lane));
         free
     }

@@ -34,26 +34,17 @@ const MEASURE_EVERY: u64 = 4;
 
 impl Work for Shared {
     fn work(&self, alone: bool) -> bool {
-        let mut state = self.state();
-        let mut did = false;
-        loop {
-            let events = state.events;
-            let task = state.take_task(&self.stores);
-            let (more, woken) = (state.has_more(), state.events != events);
+        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.work_on(alone)));
+        worked.unwrap_or_else(|cause| {
+            let said = cause.downcast_ref::<String>().cloned();
+            let said = said.or_else(|| cause.downcast_ref::<&str>().map(|&said| said.to_owned()));
+            let mut state = self.state();
+            state.close();
+            state.defect = Some(said.unwrap_or_else(|| "for no known reason".to_owned()));
             drop(state);
-            if woken {
-                self.wake_trainer();
-            }
-            if more {
-                self.pool.signal();
-            }
-            let Some(task) = task else { return did };
-            state = self.perform(task);
-            did = true;
-            if !alone {
-                return did;
-            }
-        }
+            self.ready.notify_all();
+            false
+        })
     }
 
     fn urgency(&self) -> f64 {
@@ -70,6 +61,31 @@ impl Work for Shared {
 
     fn budget(&self) -> &foresee_config::Config {
         &self.spec.config
+    }
+}
+
+impl Shared {
+    fn work_on(&self, alone: bool) -> bool {
+        let mut state = self.state();
+        let mut did = false;
+        loop {
+            let events = state.events;
+            let task = state.take_task(&self.stores);
+            let (more, woken) = (task.is_some() && state.has_more(), state.events != events);
+            drop(state);
+            if woken {
+                self.wake_trainer();
+            }
+            if more {
+                self.pool.signal();
+            }
+            let Some(task) = task else { return did };
+            state = self.perform(task);
+            did = true;
+            if !alone {
+                return did;
+            }
+        }
     }
 }
 

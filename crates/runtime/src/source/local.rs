@@ -23,6 +23,9 @@ thread_local! {
     static PATH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Without waiting: a pipe in the place of a file would wait for its writer for ever.
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
 /// The files of a dataset.
 #[derive(Debug)]
 pub struct LocalFiles {
@@ -41,7 +44,7 @@ impl LocalFiles {
             self.dataset.push_path(sample, path);
             path.push(0);
             let path = CStr::from_bytes_with_nul(path).map_err(io::Error::other)?;
-            Ok(retry_on_intr(|| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))?)
+            Ok(retry_on_intr(|| open(path, FLAGS, Mode::empty()))?)
         })
     }
 }

@@ -49,7 +49,7 @@ pub enum ReadError {
     #[error("the file is empty")]
     Empty,
     /// It has fewer bytes than the catalog says.
-    #[error("the file shrank: {found} of {expected}; list the dataset again")]
+    #[error("the file shrank: {found} of {expected}; touch its folder and open the dataset again")]
     Shrank {
         /// What the catalog says.
         expected: Bytes,
@@ -57,7 +57,7 @@ pub enum ReadError {
         found: Bytes,
     },
     /// It has more bytes than the catalog says.
-    #[error("the file grew beyond {expected}; list the dataset again")]
+    #[error("the file grew beyond {expected}; touch its folder and open the dataset again")]
     Grew {
         /// What the catalog says.
         expected: Bytes,

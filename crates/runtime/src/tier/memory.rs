@@ -56,6 +56,11 @@ impl MemoryTier {
         Ok(Self::new(Arena::new(1, bytes, samples)?, bytes))
     }
 
+    /// Drops all samples; those in other hands live on.
+    pub(crate) fn clear(&self) {
+        *self.held() = Held::default();
+    }
+
     /// A share of a sample that is held.
     pub(crate) fn share(&self, sample: SampleId) -> Option<Arc<Block>> {
         self.held().blocks.get(&sample).cloned()

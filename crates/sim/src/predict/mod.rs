@@ -32,6 +32,9 @@ use crate::outcome::{Outcome, Times};
 
 pub use self::detailed::Detailed;
 
+/// The lane of the staging buffer, among all lanes of a rank.
+const STAGING: usize = 0;
+
 /// Runs a policy on a job. `progress` is told now and then how many accesses are done.
 pub fn run(job: &Job, policy: &dyn Policy, progress: impl FnMut(u64)) -> Outcome {
     run_detailed(job, policy, progress).outcome
@@ -53,6 +56,8 @@ pub fn run_detailed(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64
 enum Doer {
     /// A loader thread of a lane.
     Thread(Lane),
+    /// A staging thread that fills a tier while its own next sample is on its way.
+    Helper(TierId),
     /// The trainer itself, on demand.
     Trainer,
 }
@@ -215,19 +220,20 @@ impl<'a> Prediction<'a> {
             ends.push((self.now.0, self.tally()));
         }
         let tally = self.tally();
-        let times = Times { total_s: self.now.0, startup_s: self.startup.0, first_batch_s: self.first_batch.0 };
+        let epoch_ends_s: Vec<f64> = ends.iter().map(|(at, _)| *at).collect();
+        let times = Times {
+            total_s: self.now.0,
+            startup_s: self.startup.0,
+            first_batch_s: self.first_batch.0,
+            epoch_ends_s: epoch_ends_s.clone(),
+        };
         let ranks = self.job.brief.hosts.ranks();
         let mut causes = Causes::new(self.job.brief.system.tiers.len());
         self.ranks.iter().for_each(|state| causes.merge(&state.causes));
         let mut before = Tally::new(self.job.brief.system.tiers.len());
         let epochs = ends.iter().map(|(_, end)| end.since(&std::mem::replace(&mut before, end.clone()))).collect();
-        let outcome = Outcome::ran(policy, ranks, times, &tally);
-        Detailed {
-            stall_by: causes.of(outcome.stall_s.unwrap_or(0.0)),
-            outcome,
-            epochs,
-            epoch_ends_s: ends.iter().map(|(at, _)| *at).collect(),
-        }
+        let outcome = Outcome::ran(policy, ranks, &times, &tally);
+        Detailed { stall_by: causes.of(outcome.stall_s.unwrap_or(0.0)), outcome, epochs, epoch_ends_s }
     }
 
     /// What all ranks did so far.
@@ -300,31 +306,42 @@ impl<'a> Prediction<'a> {
         self.events.push(Reverse((Ordered((self.now + after).0), self.sequence, happening)));
     }
 
-    /// Gives a rank's idle threads what there is to do.
+    /// Gives a rank's idle threads what there is to do: in their own lane, and staging threads in those of tiers while
+    /// their next sample is on its way.
     fn poll(&mut self, rank: Rank) {
-        for lane in 0..self.ranks[rank.index()].threads.len() {
-            loop {
-                let state = &mut self.ranks[rank.index()];
-                let threads = &mut state.threads[lane];
-                if threads.idle == 0 || threads.done {
-                    break;
+        let lanes = self.ranks[rank.index()].threads.len();
+        (0..lanes).for_each(|lane| self.poll_lane(rank, lane, lane));
+        if self.ranks[rank.index()].threads[STAGING].waits_for.is_some() {
+            (1..lanes).for_each(|lane| self.poll_lane(rank, lane, STAGING));
+        }
+    }
+
+    /// Gives idle threads of the lane `doing` what there is to do in a lane.
+    fn poll_lane(&mut self, rank: Rank, lane: usize, doing: usize) {
+        loop {
+            let state = &mut self.ranks[rank.index()];
+            if state.threads[doing].idle == 0 || state.threads[lane].done {
+                return;
+            }
+            let threads = &mut state.threads[lane];
+            let mut sight = Sight { copies: &self.copies, source: &self.source, model: &self.model, rank };
+            let next = state.engine.poll(threads.lane, &mut sight);
+            threads.waits_for = None;
+            match next {
+                Next::Read(read) => {
+                    let doer = match threads.lane {
+                        Lane::Tier(tier) if lane != doing => Doer::Helper(tier),
+                        own => Doer::Thread(own),
+                    };
+                    state.threads[doing].idle -= 1;
+                    self.begin(rank, doer, read);
                 }
-                let mut sight = Sight { copies: &self.copies, source: &self.source, model: &self.model, rank };
-                let next = state.engine.poll(threads.lane, &mut sight);
-                threads.waits_for = None;
-                match next {
-                    Next::Read(read) => {
-                        threads.idle -= 1;
-                        let doer = Doer::Thread(threads.lane);
-                        self.begin(rank, doer, read);
-                    }
-                    Next::Full => break,
-                    Next::Wait(sample) => {
-                        threads.waits_for = Some(sample);
-                        break;
-                    }
-                    Next::Done => threads.done = true,
+                Next::Full => return,
+                Next::Wait(sample) => {
+                    threads.waits_for = Some(sample);
+                    return;
                 }
+                Next::Done => threads.done = true,
             }
         }
     }
@@ -347,6 +364,7 @@ impl<'a> Prediction<'a> {
             self.tasks[index] = task;
         }
         if read.origin == Origin::Source {
+            self.source.ask(self.now);
             let latency = self.model.fetch(read.origin, read.pace, Bytes(0));
             self.later(latency, Happening::Answered(index));
         } else {
@@ -367,7 +385,7 @@ impl<'a> Prediction<'a> {
             self.later(took, Happening::Arrived { sample: read.sample.0, rank: to.0, tier: tier.0 });
         }
         let write = match doer {
-            Doer::Thread(Lane::Tier(tier)) => self.model.tier_write(tier),
+            Doer::Thread(Lane::Tier(tier)) | Doer::Helper(tier) => self.model.tier_write(tier),
             Doer::Thread(Lane::Staging) | Doer::Trainer => self.model.stage_write(),
         };
         self.later(write * read.bytes, Happening::Written(index));
@@ -392,6 +410,7 @@ impl<'a> Prediction<'a> {
                     self.train(rank);
                 }
             }
+            Doer::Helper(_) => state.threads[STAGING].idle += 1,
             Doer::Trainer => {
                 state.causes.blame(read.origin, [began, fetched, self.now]);
                 self.begin_training(rank, read.bytes, None);

@@ -1,6 +1,7 @@
-//! The source as a fluid: reads under way share t(gamma) equally, and those of one rank share its link. Within a rank all
-//! reads progress alike, so each rank needs one counter of bytes served to each of its reads, and a heap of the counts
-//! at which reads end.
+//! The source as a fluid: reads under way share t(gamma) equally, and those of one rank share its link. Reads that wait for
+//! their first byte are under way, so they count in gamma, but take nothing yet: the others share all of t(gamma), as in
+//! a storage that serves one request while the next is on its way. Within a rank all reads progress alike, so each rank
+//! needs one counter of bytes served to each of its reads, and a heap of the counts at which reads end.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,27 +44,43 @@ struct Reads {
 pub(super) struct Source {
     model: Arc<Model>,
     ranks: Vec<Reads>,
-    busy: u32,
+    /// Reads that have begun.
+    under_way: u32,
+    /// Those of them that get bytes.
+    served: u32,
     at: Seconds,
 }
 
 impl Source {
     pub(super) fn new(model: Arc<Model>, ranks: u32) -> Self {
-        Self { model, ranks: (0..ranks).map(|_| Reads::default()).collect(), busy: 0, at: Seconds::ZERO }
+        Self {
+            model,
+            ranks: (0..ranks).map(|_| Reads::default()).collect(),
+            under_way: 0,
+            served: 0,
+            at: Seconds::ZERO,
+        }
     }
 
     /// What a byte would cost one more read of a rank.
     pub(super) fn pace_of_another(&self, rank: Rank) -> Pace {
         let own = self.ranks[rank.index()].ends.len() as u32 + 1;
-        self.model.source(SourceLoad { readers: self.busy + 1, own })
+        self.model.source(SourceLoad { readers: self.under_way + 1, own })
     }
 
-    /// A read begins; `task` names it.
+    /// A read begins, and waits for its first byte.
+    pub(super) fn ask(&mut self, now: Seconds) {
+        self.advance(now);
+        self.under_way += 1;
+        self.share();
+    }
+
+    /// The first byte of a read has come; `task` names it.
     pub(super) fn begin(&mut self, now: Seconds, rank: Rank, task: usize, bytes: Bytes) {
         self.advance(now);
         let reads = &mut self.ranks[rank.index()];
         reads.ends.push(Reverse((Ordered(reads.served + bytes.0 as f64), task)));
-        self.busy += 1;
+        self.served += 1;
         self.share();
     }
 
@@ -87,7 +104,8 @@ impl Source {
         if reads.ends.is_empty() {
             reads.served = 0.0;
         }
-        self.busy -= 1;
+        self.served -= 1;
+        self.under_way -= 1;
         self.share();
         Some(task)
     }
@@ -102,8 +120,8 @@ impl Source {
 
     fn share(&mut self) {
         for reads in self.ranks.iter_mut().filter(|reads| !reads.ends.is_empty()) {
-            let load = SourceLoad { readers: self.busy, own: reads.ends.len() as u32 };
-            reads.pace = self.model.source(load).0;
+            let load = SourceLoad { readers: self.under_way, own: reads.ends.len() as u32 };
+            reads.pace = self.model.source_among(load, self.served).0;
         }
     }
 }

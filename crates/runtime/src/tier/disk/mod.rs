@@ -98,6 +98,11 @@ impl DiskTier {
         folder::remove_stale(folder, keep, suffix)
     }
 
+    /// What is free on a folder's file system, if that can be told.
+    pub fn free_space(folder: &Path) -> Option<Bytes> {
+        segments::free(folder).ok()
+    }
+
     /// What it holds and what went wrong.
     pub fn stats(&self) -> DiskStats {
         DiskStats { held: Bytes(self.index().held()), corrupt: self.corrupt() }

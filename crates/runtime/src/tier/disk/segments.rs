@@ -149,7 +149,8 @@ pub(super) fn total(folder: &Path) -> io::Result<Option<Bytes>> {
     Ok(Some(Bytes(found.f_blocks.saturating_mul(found.f_frsize))).filter(|total| total.0 > 0))
 }
 
-fn free(folder: &Path) -> io::Result<Bytes> {
+/// How many bytes are free for us.
+pub(super) fn free(folder: &Path) -> io::Result<Bytes> {
     let found = statvfs(folder)?;
     Ok(Bytes(found.f_bavail.saturating_mul(found.f_frsize)))
 }
