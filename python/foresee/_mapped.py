@@ -4,12 +4,16 @@ With workers, threads of a pool do that ahead of the trainer: a feeder takes bat
 the pool, and puts what they will become into a bounded queue, in order. Nothing here knows torch.
 """
 
+import atexit
+import contextlib
 import io
 import queue
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import Any
 
 from . import _check, _native
@@ -19,6 +23,12 @@ from ._errors import ArgumentTypeError, ConfigError, ForeseeError, SampleError
 _PATIENCE_S = 0.05
 #: How long closing waits for a transform that is under way.
 _JOIN_MAX_S = 5.0
+
+
+_Task = tuple["Future[tuple[Any, Any]]", "Mapped", int, _native.Sample]
+
+#: What has threads, to be closed when the program ends: those that run Python must not outlive it.
+_open: "weakref.WeakSet[Workers | Feeder]" = weakref.WeakSet()
 
 
 class Mapped:
@@ -114,23 +124,65 @@ def _refuse_other_items(dataset: Any) -> None:
 
 
 class Workers:
-    """Threads that make samples, kept from epoch to epoch."""
+    """Threads that make samples, kept from epoch to epoch. They end with the object, or with the program: what waits then
+    is not made any more."""
 
     def __init__(self, count: int, on_start: Callable[[int], Any] | None) -> None:
-        numbers = iter(range(count))
-
-        def start() -> None:
-            if on_start is not None:
-                on_start(next(numbers))
-
-        self._pool = ThreadPoolExecutor(count, "foresee-transform", start)
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        # They know the queue only, so that the object can go while they wait.
+        self._threads = [
+            threading.Thread(target=_work, args=(self._tasks, number, on_start), name="foresee-transform", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+        _open.add(self)
 
     def submit(self, mapped: Mapped, batch: _native.Batch) -> list["Future[tuple[Any, Any]]"]:
-        pairs = zip(batch.indices, batch.data, strict=True)
-        return [self._pool.submit(mapped.make, index, sample) for index, sample in pairs]
+        futures = []
+        for index, sample in zip(batch.indices, batch.data, strict=True):
+            future: Future[tuple[Any, Any]] = Future()
+            self._tasks.put((future, mapped, index, sample))
+            futures.append(future)
+        return futures
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._stop()
+        deadline = time.monotonic() + _JOIN_MAX_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _stop(self) -> None:
+        while not self._tasks.empty():
+            with contextlib.suppress(queue.Empty):
+                task = self._tasks.get_nowait()
+                if task is not None:
+                    task[0].cancel()
+        for _ in self._threads:
+            self._tasks.put(None)
+
+    def __del__(self) -> None:
+        self._stop()
+
+
+def _work(tasks: "queue.SimpleQueue[_Task | None]", number: int, on_start: Callable[[int], Any] | None) -> None:
+    failed: Exception | None = None
+    try:
+        if on_start is not None:
+            on_start(number)
+    except Exception as wrong:  # noqa: BLE001  whoever waits for a sample is told
+        failed = wrong
+    while (task := tasks.get()) is not None:
+        future, mapped, index, sample = task
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            if failed is not None:
+                raise failed
+            future.set_result(mapped.make(index, sample))
+        except Exception as wrong:  # noqa: BLE001  whoever waits for the sample is told
+            future.set_exception(wrong)
+        del task, future, sample
 
 
 class Feeder:
@@ -145,6 +197,7 @@ class Feeder:
         self._waiting: list[Future[tuple[Any, Any]]] | None = None
         self._thread = threading.Thread(target=self._run, name="foresee-feeder", daemon=True)
         self._thread.start()
+        _open.add(self)
 
     def take(self, still_waits: Callable[[], None]) -> list[tuple[Any, Any]] | None:
         """The samples of the next batch; None at the end. Calls ``still_waits`` now and then, which may raise: nothing is
@@ -213,3 +266,11 @@ class Feeder:
                 return self._queue.put(made, timeout=_PATIENCE_S)
             except queue.Full:
                 pass
+
+
+@atexit.register
+def _close_all() -> None:
+    for one in sorted(_open, key=lambda one: isinstance(one, Workers)):
+        # The program ends: whatever is wrong with one, the others are closed too.
+        with contextlib.suppress(Exception):
+            one.close()

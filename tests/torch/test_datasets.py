@@ -171,3 +171,42 @@ def test_a_state_counts_what_was_delivered_not_what_workers_made(images):
     with DataLoader(dataset, 4, shuffle=True) as loader:
         loader.load_state_dict(state)
         assert same(whole[1:], loader)
+
+
+def test_a_program_that_is_interrupted_ends_at_once(images, tmp_path):
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    code = """
+import os, signal, sys, threading, time
+from foresee.torch import DataLoader
+from torchvision import datasets
+
+def slow(image):
+    time.sleep(0.5)
+    return 1
+
+loader = DataLoader(datasets.ImageFolder(sys.argv[1], slow), 8, num_workers=2)
+threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    list(loader)
+except KeyboardInterrupt:
+    print(time.time())
+"""
+    path = tmp_path / "script.py"
+    path.write_text(code)
+    package = Path(foresee.__file__).parents[1]
+    ended = subprocess.run(
+        [sys.executable, path, images],
+        env={**os.environ, "PYTHONPATH": str(package)},
+        timeout=60,
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+    )
+    import time
+
+    # 37 images of half a second on two threads would take nine.
+    assert time.time() - float(ended.stdout) < 5 and not ended.stderr
