@@ -93,7 +93,7 @@ class Job:
             "batch_size": _check.whole("batch_size", batch_size, 1, _NUMBER_MAX),
             "epochs": epochs,
             "seed": _launch.make_seed(world_size) if seed is None else _check.whole("seed", seed, 0, 2**64 - 1),
-            "shuffle": _shuffle(shuffle),
+            "shuffle": _shuffle(shuffle, epochs),
             "drop_last": _check.flag("drop_last", drop_last),
             "tail": _check.choice("tail", tail, ("pad", "drop", "exact")),
             "policy": _check.choice("policy", policy, _native.POLICIES),
@@ -240,7 +240,7 @@ class Epoch:
             yield batch
 
 
-def _shuffle(shuffle: Any) -> Any:
+def _shuffle(shuffle: Any, epochs: int) -> Any:
     if isinstance(shuffle, bool):
         return "torch" if shuffle else "sequential"
     if isinstance(shuffle, str):
@@ -258,6 +258,8 @@ def _shuffle(shuffle: Any) -> Any:
     for place, samples in enumerate(lists):
         if isinstance(samples, str) or not hasattr(samples, "__iter__"):
             raise ArgumentTypeError(f"shuffle[{place}]={_check.shown(samples)}: give a list of samples")
+    if len(lists) != epochs:
+        raise ConfigError(f"{len(lists)} explicit orders were given for {epochs} epochs: give one for each")
     return lists
 
 
