@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from . import _check, _native, transforms
+from . import _check, _native, _order, transforms
 from ._dataset import Dataset, Files
 from ._errors import ArgumentTypeError, ConfigError, ForeseeError
 from ._job import Job
@@ -95,7 +95,7 @@ class DataLoader:
             raise ConfigError(f"prefetch_factor={prefetch_factor}: only with num_workers above 0")
         if persistent_workers and num_workers == 0:
             raise ConfigError("persistent_workers=True: only with num_workers above 0")
-        _refuse_contradictions(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        _order.refuse_contradictions(batch_size, shuffle, sampler, batch_sampler, drop_last)
         self.dataset = dataset
         self.batch_size = None if batch_sampler is not None else batch_size
         self.drop_last = drop_last
@@ -113,7 +113,7 @@ class DataLoader:
         options["shuffle"] = "torch" if shuffle else "sequential"
         self._leader: Any = sampler if _is_distributed(sampler, source) else None
         if self._leader is not None:
-            options |= _of_distributed(self._leader)
+            options |= _order.of_distributed(self._leader)
             self._drawn = None
         elif self._drawn is not None:
             # A sampler gives this rank's samples: nothing is left to be dealt. It is asked when an epoch begins.
@@ -289,11 +289,11 @@ class DataLoader:
     def _draw(self) -> list[list[int]]:
         """The batches of an epoch, as the sampler gives them."""
         if self._in_batches:
-            given = [[_sample(index) for index in batch] for batch in self._drawn]  # type: ignore[union-attr]
+            given = [[_order.sample(index) for index in batch] for batch in self._drawn]  # type: ignore[union-attr]
             if not all(given):
                 raise ConfigError("batch_sampler: a batch is empty")
             return given
-        samples = [_sample(index) for index in self._drawn]  # type: ignore[union-attr]
+        samples = [_order.sample(index) for index in self._drawn]  # type: ignore[union-attr]
         size = self.batch_size or 1
         batches = [samples[first : first + size] for first in range(0, len(samples), size)]
         return batches[:-1] if self.drop_last and batches and len(batches[-1]) < size else batches
@@ -466,16 +466,6 @@ def _is_distributed(sampler: Any, source: Dataset) -> bool:
     return len(sampler.dataset) == len(source)
 
 
-def _of_distributed(sampler: Any) -> dict[str, Any]:
-    return {
-        "shuffle": "torch" if sampler.shuffle else "sequential",
-        "seed": sampler.seed,
-        "rank": sampler.rank,
-        "world_size": sampler.num_replicas,
-        "tail": "drop" if sampler.drop_last else "pad",
-    }
-
-
 def _follower(loader: DataLoader) -> Any:
     """torch's sampler with the loader's order; its ``set_epoch`` is the loader's."""
     job, kind = loader.job, importlib.import_module("torch.utils.data.distributed").DistributedSampler
@@ -491,14 +481,6 @@ def _follower(loader: DataLoader) -> Any:
     return Follower(whole, job.world_size, job.rank, shuffle=loader._options["shuffle"] == "torch", seed=job.seed)
 
 
-def _sample(index: Any) -> int:
-    """An index as a sampler gives it; tensors with one number are fine."""
-    try:
-        return int(index)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(f"sampler: {_check.shown(index)} is no number of a sample") from None
-
-
 def _refuse_lengths(pairs: list[tuple[Any, Any]]) -> None:
     lengths = {len(data) for data, _ in pairs}
     if len(lengths) > 1:
@@ -506,17 +488,3 @@ def _refuse_lengths(pairs: list[tuple[Any, Any]]) -> None:
             f"samples of {min(lengths)} to {max(lengths)} bytes make no tensor: give the dataset a transform, or the "
             "loader a collate_fn"
         )
-
-
-def _refuse_contradictions(
-    batch_size: int | None, shuffle: bool | None, sampler: Any, batch_sampler: Any, drop_last: bool
-) -> None:
-    if sampler is not None and shuffle:
-        raise ConfigError("sampler: not with shuffle; the sampler is the order")
-    if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-        raise ConfigError("batch_sampler: not with batch_size, shuffle, sampler or drop_last; it says all of these")
-    if batch_size is None and drop_last and batch_sampler is None:
-        raise ConfigError("batch_size=None: not with drop_last; there are no batches")
-    for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
-        if given is not None and not isinstance(given, Iterable):
-            raise ArgumentTypeError(f"{name}={_check.shown(given)}: give something to iterate over")
