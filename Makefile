@@ -12,7 +12,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: ## train on an emulated slow storage without a cache, with nopfs and with foresee; write a report
@@ -22,12 +22,26 @@ demo: ## train on an emulated slow storage without a cache, with nopfs and with 
 	PYTHONPATH="$$package" "$$venv/bin/python" -B tools/demo.py --report "$(BUILD_DIR)/demo-report.html"
 
 .PHONY: test
-test: ## run all tests: the crates', the command's, the reports' in a browser, the frame's and the Python package's
+test: ## run all tests: the crates', the command's, the reports' in a browser, the frame's, the Python package's, torch's
 	@tools/setup.sh build venv browser >/dev/null
 	cargo test --workspace
 	cargo build --package foresee-cli --bin foresee --package foresee-python --lib
 	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/debug") && \
 	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PACKAGE="$$package" "$$venv/bin/python" -I -m pytest
+
+	@$(MAKE) --no-print-directory test-torch
+
+# What torch needs takes 3 GB: an environment of its own, only for this. FORESEE_TORCH_PYTHON names one that is there.
+.PHONY: test-torch
+test-torch: ## run the tests with torch; FORESEE_SKIP_TORCH=1 leaves them out
+	@if [ "$(FORESEE_SKIP_TORCH)" = 1 ]; then \
+		echo "foresee: SKIPPED the tests with torch (tests/torch): FORESEE_SKIP_TORCH=1"; exit 0; fi; \
+	set -e; tools/setup.sh build >/dev/null; \
+	cargo build --package foresee-python --lib; \
+	python="$(FORESEE_TORCH_PYTHON)"; \
+	if [ -z "$$python" ]; then python=$$(tools/setup.sh torch)/bin/python; fi; \
+	package=$$(tools/package.sh "$(BUILD_DIR)/debug"); \
+	FORESEE_PACKAGE="$$package" "$$python" -I -m pytest tests/torch
 
 .PHONY: check
 check: ## check formatting, lints and documentation; change nothing

@@ -4,6 +4,7 @@
 #   tools/setup.sh build    a linker, what builds libjpeg-turbo, and a cargo new enough for Cargo.toml's rust-version
 #   tools/setup.sh lint     rustfmt and clippy
 #   tools/setup.sh venv     a virtual environment with tools/requirements-test.txt; prints its path
+#   tools/setup.sh torch    the same with tools/requirements-torch.txt, 3 GB; alone, not with venv
 #   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
 #
 # Words can be combined, so that one apt-get run (or one line) covers all missing packages. Only the path of the
@@ -199,10 +200,14 @@ build_venv() {
     # Settings that would send the packages elsewhere.
     unset PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
     python3 -I -m venv "$venv" >&2 || die "python3 -m venv failed in $venv"
-    # Wheels only: a source build would run code that no hash covers.
+    # Wheels only: a source build would run code that no hash covers. What torch brings along differs by machine, so its
+    # pins have no hashes.
+    hashes=--require-hashes
+    [ "$want_torch" = 0 ] || hashes=
+    # shellcheck disable=SC2086 # one plain word, or none
     "$venv/bin/python" -I -m pip install --quiet --disable-pip-version-check --no-input \
-        --require-hashes --only-binary :all: -r "$requirements" >&2 ||
-        die "pip could not install tools/requirements-test.txt; check the network and run again"
+        $hashes --only-binary :all: -r "$requirements" >&2 ||
+        die "pip could not install ${requirements#"$root"/}; check the network and run again$without"
     : >"$venv/.complete"
 }
 
@@ -223,15 +228,20 @@ ensure_venv() {
 
 # ---------------------------------------------------------------------------------------------------------------------
 
-want_build=0 want_lint=0 want_venv=0 want_browser=0
-[ $# -gt 0 ] || die "usage: tools/setup.sh build|lint|venv|browser ..."
+want_build=0 want_lint=0 want_venv=0 want_browser=0 want_torch=0 without=
+[ $# -gt 0 ] || die "usage: tools/setup.sh build|lint|venv|torch|browser ..."
 for word in "$@"; do
     case $word in
         build) want_build=1 ;;
         lint) want_lint=1 ;;
         venv) want_venv=1 ;;
+        torch)
+            want_venv=1 want_torch=1
+            requirements=$root/tools/requirements-torch.txt
+            without=", or leave these tests out with FORESEE_SKIP_TORCH=1"
+            ;;
         browser) want_browser=1 ;;
-        *) die "tools/setup.sh: no such word: $word (build, lint, venv, browser)" ;;
+        *) die "tools/setup.sh: no such word: $word (build, lint, venv, torch, browser)" ;;
     esac
 done
 

@@ -18,6 +18,7 @@ from ._dataset import Dataset, Files, ImageFolder, emulate
 from ._errors import ArgumentTypeError, CacheError, ConfigError, DatasetError, ForeseeError, SampleError
 from ._job import Epoch, Job
 from ._native import POLICIES, Array, Batch, Buffer, Sample, Samples, Tensor, Throttle, __version__
+from ._progress import progress
 
 _native.set_up_logging(_os.environ.get("RUST_LOG"))
 
@@ -43,5 +44,6 @@ __all__ = [
     "Throttle",
     "__version__",
     "emulate",
+    "progress",
     "transforms",
 ]

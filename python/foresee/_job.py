@@ -185,7 +185,7 @@ class Job:
 
     def stats(self) -> dict[str, Any]:
         """What happened so far, in numbers; docs/python.md explains each."""
-        return self._inner.stats()
+        return self._inner.stats(True)
 
     def summary(self) -> str:
         """What happened so far, to be printed."""
@@ -254,10 +254,12 @@ def _shuffle(shuffle: Any, epochs: int) -> Any:
         raise ConfigError("shuffle=[]: give a list of samples for each epoch, or one for all epochs")
     # Rows of an array look like a number to those who only ask for __index__.
     if hasattr(lists[0], "__index__") and getattr(lists[0], "ndim", 0) == 0:
-        return [lists] * epochs
+        return [lists]
     for place, samples in enumerate(lists):
         if isinstance(samples, str) or not hasattr(samples, "__iter__"):
             raise ArgumentTypeError(f"shuffle[{place}]={_check.shown(samples)}: give a list of samples")
+    if len(lists) != epochs:
+        raise ConfigError(f"{len(lists)} explicit orders were given for {epochs} epochs: give one for each")
     return lists
 
 

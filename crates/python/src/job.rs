@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foresee_config::{Config, Environment, Given, Threads};
-use foresee_core::ids::SampleId;
+use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::policy::Assignment;
-use foresee_core::stream::{Shuffle, Tail};
+use foresee_core::stream::{Mark, Shuffle, Tail};
 use foresee_image::Output;
 use foresee_runtime::dataset;
 use foresee_runtime::job::{self, Asked, Images, JobError, JobSpec, OnError, Saved, StagingMemory};
@@ -181,6 +181,25 @@ impl Job {
         batch.map(|batch| Batch::new(py, batch, &self.dataset, self.output)).transpose()
     }
 
+    /// The next batch, if it is there soon: whether there is an answer, and the batch; None at the end of the job.
+    fn try_batch(&self, py: Python<'_>) -> PyResult<(bool, Option<Batch>)> {
+        let job = self.job(py)?;
+        log::drain(py)?;
+        match py.detach(|| job.next_batch(PATIENCE)).map_err(|wrong| errors::job(py, &wrong))? {
+            Asked::Batch(batch) => Ok((true, Some(Batch::new(py, batch, &self.dataset, self.output)?))),
+            Asked::End => Ok((true, None)),
+            Asked::NotYet => Ok((false, None)),
+        }
+    }
+
+    /// Goes on with a step of an epoch in this order.
+    fn reorder(&self, py: Python<'_>, epoch: u32, step: u32, samples: &Bound<'_, PyAny>) -> PyResult<()> {
+        let samples = numbers(samples)?;
+        let job = self.job(py)?;
+        let mark = Mark { epoch: Epoch(epoch), step: Step(step) };
+        py.detach(|| job.reorder(mark, samples)).map_err(|wrong| errors::job(py, &wrong))
+    }
+
     /// The next sample and its label; None at the end of the job.
     fn next_sample<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, i64)>> {
         loop {
@@ -211,9 +230,10 @@ impl Job {
         Ok(py.detach(|| job.steps()))
     }
 
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    /// What happened so far; the source minimum takes as long as the job has epochs.
+    fn stats<'py>(&self, py: Python<'py>, with_minimum: bool) -> PyResult<Bound<'py, PyAny>> {
         let job = self.job(py)?;
-        let stats = py.detach(|| serde_json::to_value(job.stats()));
+        let stats = py.detach(|| serde_json::to_value(if with_minimum { job.stats() } else { job.counts() }));
         log::drain(py)?;
         to_python(py, &stats.unwrap_or_default())
     }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use foresee_config::{Threads, TierKind};
-use foresee_core::ids::SampleId;
-use foresee_core::stream::{Shuffle, Tail};
+use foresee_core::ids::{Epoch, SampleId, Step};
+use foresee_core::stream::{Mark, Shuffle, Tail};
 use foresee_runtime::job::{Asked, Batch, Job, JobError, OnError, POLICIES, Saved};
 use proptest::prelude::*;
 
@@ -165,7 +165,7 @@ proptest! {
         }
         drop(delivered(&job, &source));
         let stats = job.stats();
-        prop_assert_eq!(stats.source_bytes, stats.source_minimum_bytes);
+        prop_assert_eq!(Some(stats.source_bytes), stats.source_minimum_bytes);
         prop_assert_eq!(source.bytes_read(), stats.source_bytes);
     }
 
@@ -306,7 +306,7 @@ fn closing_frees_folder_and_budget_for_the_next_job_while_samples_are_still_held
     for _ in 0..20 {
         let job = make();
         held.extend(batches(&job).take(7));
-        assert!(job.stats().source_minimum_bytes <= source.total(), "tiers of the whole size");
+        assert!(job.stats().source_minimum_bytes.unwrap() <= source.total(), "tiers of the whole size");
         job.close();
     }
     for sample in held.iter().flat_map(|batch| &batch.samples) {
@@ -340,5 +340,30 @@ fn one_of_several_lone_ranks_reads_at_least_what_it_uses() {
     let job = Job::new(spec).unwrap();
     drop(delivered(&job, &source));
     let stats = job.stats();
-    assert_eq!(stats.source_bytes, stats.source_minimum_bytes);
+    assert_eq!(Some(stats.source_bytes), stats.source_minimum_bytes);
+}
+
+#[test]
+fn goes_on_in_an_order_that_nobody_knew_before_and_keeps_what_it_has() {
+    let source = Made::with((0..20u8).map(|number| vec![number; 100]).collect());
+    let mut spec = job_spec(&source);
+    (spec.batch_size, spec.epochs) = (4, 1000);
+    spec.shuffle = Shuffle::Explicit([vec![SampleId(0)]].into());
+    spec.config.tiers = vec![tier(TierKind::Memory, source.total())];
+    let job = Job::new(spec).unwrap();
+    for epoch in 0..3u32 {
+        let list: Vec<SampleId> = (0..20).map(|place| SampleId((place * 7 + epoch) % 20)).collect();
+        job.reorder(Mark { epoch: Epoch(epoch), step: Step(0) }, list.clone()).unwrap();
+        let mut got = Vec::new();
+        while let Asked::Batch(batch) = job.next_batch(MINUTE).unwrap() {
+            assert_eq!(batch.epoch, epoch);
+            got.extend(batch.samples.iter().map(|sample| sample.id));
+        }
+        assert_eq!(got, list, "and then the epoch is over");
+        assert_eq!(job.place(), (epoch + 1, 0));
+    }
+    assert_eq!(job.counts().source_bytes, source.total(), "each sample is read once");
+    let rest = vec![SampleId(3), SampleId(1), SampleId(4), SampleId(1), SampleId(5), SampleId(9)];
+    job.reorder(Mark { epoch: Epoch(9), step: Step(1) }, rest).unwrap();
+    assert_eq!(next_ids(job.next_batch(MINUTE)), [5, 9]);
 }

@@ -32,7 +32,8 @@ impl Forward {
     fn get(&self) -> &[SampleId] {
         match self {
             Self::Made(list) => list,
-            Self::Given(lists, epoch) => &lists[epoch.index()],
+            // One list alone holds for all epochs.
+            Self::Given(lists, epoch) => &lists[epoch.index().min(lists.len() - 1)],
         }
     }
 }

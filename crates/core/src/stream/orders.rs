@@ -42,7 +42,7 @@ pub enum Shuffle {
     },
     /// As in the catalog.
     Sequential,
-    /// As listed, one list an epoch.
+    /// As listed, one list an epoch, or one for all.
     Explicit(Arc<[Vec<SampleId>]>),
 }
 
@@ -88,6 +88,20 @@ impl Orders {
         };
         let making = Making::Drawn(shuffle);
         Ok(Self { shared: Arc::new(Shared { making, len, samples, epochs, computed, window }) })
+    }
+
+    /// The same orders, with nothing shared: for a forked child, in which a lock may be held by nobody.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        match &self.shared.making {
+            Making::Drawn(shuffle) => {
+                let Shared { len, samples, epochs, computed, .. } = *self.shared;
+                let window = Window { epochs_max: self.shared.window.epochs_max, cells: Mutex::default() };
+                let making = Making::Drawn(shuffle.clone());
+                Self { shared: Arc::new(Shared { making, len, samples, epochs, computed, window }) }
+            }
+            Making::Rewritten { .. } => self.clone(),
+        }
     }
 
     /// How many positions every epoch has.
@@ -196,7 +210,7 @@ fn is_small(samples: u32, epochs: u32) -> bool {
 
 /// The common length of explicit lists.
 fn checked_len(lists: &[Vec<SampleId>], samples: u32, epochs: u32) -> Result<u64, StreamError> {
-    if lists.len() != epochs as usize {
+    if lists.len() != epochs as usize && lists.len() != 1 {
         return Err(StreamError::ListCount { lists: lists.len(), epochs });
     }
     let first = lists.first().map_or(0, Vec::len);

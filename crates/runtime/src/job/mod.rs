@@ -27,7 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use foresee_core::ids::{Epoch, SampleId, Step};
-use foresee_core::stream::{Layout, Mark, Orders};
+use foresee_core::stream::{Layout, Mark, Orders, Shuffle};
 use foresee_core::units::Bytes;
 
 use self::consume::Consumer;
@@ -143,7 +143,8 @@ pub enum Asked {
 /// One rank's job.
 pub struct Job {
     spec: Arc<JobSpec>,
-    orders: Orders,
+    /// Only another order for an epoch to come changes it.
+    orders: RwLock<Orders>,
     consumer: Mutex<Consumer>,
     /// Made when it is first needed.
     running: Mutex<Option<Arc<Shared>>>,
@@ -181,7 +182,7 @@ impl Job {
     fn at(spec: Arc<JobSpec>, orders: Orders, consumer: Consumer) -> Self {
         let job = Self {
             spec,
-            orders,
+            orders: RwLock::new(orders),
             at: [AtomicU64::new(0), AtomicU64::new(0)],
             course: RwLock::new((consumer.layout.clone(), consumer.began_with)),
             began: Mutex::new(Began { mark: consumer.mark, held_bytes: 0, minimum_bytes: None }),
@@ -227,7 +228,7 @@ impl Job {
         }
         let deadline = Instant::now() + patience;
         let mut consumer = self.consumer();
-        if consumer.mark.epoch.0 >= self.spec.epochs {
+        if consumer.mark.epoch.0 >= self.orders().epochs() {
             return Ok(Asked::End);
         }
         let shared = self.running(&consumer)?;
@@ -253,8 +254,9 @@ impl Job {
         if epoch == at.0 && step.0 == 0 && consumer.index == 0 {
             return Ok(());
         }
-        if epoch <= at.0 || epoch > self.spec.epochs {
-            return Err(JobError::Seek { epoch, at: at.0, epochs: self.spec.epochs });
+        let epochs = self.orders().epochs();
+        if epoch <= at.0 || epoch > epochs {
+            return Err(JobError::Seek { epoch, at: at.0, epochs });
         }
         consumer.move_to(Mark { epoch: Epoch(epoch), step: Step(0) });
         self.restart(&consumer)
@@ -263,7 +265,7 @@ impl Job {
     /// The samples that a batch has, without reading them: the indices of `step` of `epoch`.
     pub fn indices(&self, epoch: u32, step: u32) -> Vec<SampleId> {
         let mut consumer = self.consumer();
-        let order = consumer.order(&self.orders, Epoch(epoch));
+        let order = consumer.order(&self.orders(), Epoch(epoch));
         let (rank, step) = (self.spec.rank(), Step(step));
         let len = consumer.layout.local_len(rank, step);
         (0..len).map(|index| order.sample(consumer.layout.dealt(rank, step, index).position)).collect()
@@ -277,7 +279,7 @@ impl Job {
 
     /// Goes on where another run of this job stood, perhaps with another number of ranks.
     pub fn load(&self, saved: &Saved) -> Result<(), JobError> {
-        let layout = saved.layout(&self.spec, self.orders.len())?;
+        let layout = saved.layout(&self.spec, self.orders().len())?;
         let mark = saved.mark(&self.spec, &layout)?;
         let mut consumer = self.consumer();
         let index = saved.index_for(&self.spec, &layout, mark)?;
@@ -287,8 +289,28 @@ impl Job {
         self.restart(&consumer)
     }
 
+    /// Goes on with a step of an epoch whose order nobody knew before, and ends with that epoch unless it is told another
+    /// one; what tiers hold stays.
+    pub fn reorder(&self, mark: Mark, list: Vec<SampleId>) -> Result<(), JobError> {
+        let epochs = mark.epoch.0.saturating_add(1);
+        let orders = Orders::new(Shuffle::Explicit([list].into()), self.spec.catalog.len(), epochs)?;
+        let layout = self.spec.layout(orders.len())?;
+        let mark = if mark.step.0 < layout.steps() { mark } else { Mark { epoch: Epoch(epochs), step: Step(0) } };
+        let mut consumer = self.consumer();
+        *self.orders.write().unwrap_or_else(PoisonError::into_inner) = orders;
+        *self.course.write().unwrap_or_else(PoisonError::into_inner) = (layout.clone(), self.spec.world);
+        *consumer = Consumer::new(layout, self.spec.world, mark, 0);
+        self.restart(&consumer)
+    }
+
     /// What happened so far.
     pub fn stats(&self) -> Stats {
+        let minimum_bytes = self.source_minimum(self.lock_running().clone().as_deref());
+        Stats { source_minimum_bytes: minimum_bytes, ..self.counts() }
+    }
+
+    /// What happened so far, without the source minimum: that one takes as long as the job has epochs.
+    pub fn counts(&self) -> Stats {
         let running = self.lock_running().clone();
         Stats::of(self, running.as_deref())
     }
@@ -325,7 +347,7 @@ impl Job {
         // A lock that is only held for reading at the time of the fork can still be read.
         let (layout, began_with) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
         let consumer = Consumer::new(layout, began_with, mark, index);
-        Ok(Self::at(Arc::clone(&self.spec), self.spec.orders()?, consumer))
+        Ok(Self::at(Arc::clone(&self.spec), self.orders().anew(), consumer))
     }
 
     /// Ends the job: threads do nothing more for it. Samples in the trainer's hands stay as they are.
@@ -339,7 +361,8 @@ impl Job {
         let Some(shared) = self.lock_running().take() else { return };
         shared.close();
         if let Some(trace) = &shared.trace {
-            let stats = Stats::of(self, Some(&shared));
+            let source_minimum_bytes = self.source_minimum(Some(&shared));
+            let stats = Stats { source_minimum_bytes, ..Stats::of(self, Some(&shared)) };
             trace.note("end", &serde_json::to_value(stats).unwrap_or_default());
         }
         // Threads that hang in a read keep what they need; what is ours is given back when they are done.
@@ -352,6 +375,10 @@ impl Job {
             shared.stores.close();
             drop(shared.grant.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
+    }
+
+    fn orders(&self) -> Orders {
+        self.orders.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn consumer(&self) -> MutexGuard<'_, Consumer> {

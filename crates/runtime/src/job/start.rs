@@ -42,7 +42,7 @@ impl Job {
     pub(super) fn restart(&self, consumer: &Consumer) -> Result<(), JobError> {
         self.note_place(consumer);
         let Some(shared) = self.lock_running().clone() else { return Ok(()) };
-        if consumer.mark.epoch.0 >= self.spec.epochs {
+        if consumer.mark.epoch.0 >= self.orders().epochs() {
             return Ok(());
         }
         let mut state = shared.state();
@@ -125,7 +125,7 @@ impl Job {
         let spec = &self.spec;
         let kept: Vec<u64> = stores.tiers.iter().map(Store::capacity).collect();
         let course = (consumer.layout.clone(), consumer.mark);
-        let brief = spec.brief(self.orders.clone(), course, &kept, held)?;
+        let brief = spec.brief(self.orders(), course, &kept, held)?;
         let policy = spec.policy()?;
         let unsupported = |cause| JobError::Unsupported { policy: spec.policy.clone(), cause };
         let mut plan = policy.plan(&brief).map_err(unsupported)?;

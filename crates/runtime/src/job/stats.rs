@@ -13,6 +13,9 @@ use serde::Serialize;
 use super::state::Counts;
 use super::{Job, Shared};
 
+/// Every epoch is looked at for the source minimum: nobody trains for more, or waits for so many.
+const EPOCHS_COUNTED: u32 = 10_000;
+
 /// Reads from one origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Reads {
@@ -58,7 +61,7 @@ pub struct Stats {
     /// Bytes read from the source.
     pub source_bytes: u64,
     /// The fewest that this whole job can read from the source with its tiers.
-    pub source_minimum_bytes: u64,
+    pub source_minimum_bytes: Option<u64>,
     /// Loader threads of the staging buffer at present, and of each tier.
     pub threads: Vec<u32>,
     /// Reads that were tried again.
@@ -85,7 +88,6 @@ impl Stats {
             step,
             elapsed_s: job.made.elapsed().as_secs_f64(),
             first_batch_s: (first_batch_ns > 0).then_some(first_batch_ns as f64 / 1e9),
-            source_minimum_bytes: job.source_minimum(shared),
             ..Self::nothing()
         };
         if let Some(shared) = shared {
@@ -114,7 +116,7 @@ impl Stats {
             origins: BTreeMap::new(),
             hit_ratio: 0.0,
             source_bytes: 0,
-            source_minimum_bytes: 0,
+            source_minimum_bytes: None,
             threads: Vec::new(),
             retries: 0,
             skipped: 0,
@@ -142,21 +144,26 @@ impl Stats {
 }
 
 impl Job {
-    /// The fewest bytes that this job can read from the source, from where this run began.
-    fn source_minimum(&self, shared: Option<&Shared>) -> u64 {
+    /// The fewest bytes that this job can read from the source, from where this run began; none where its epochs have no
+    /// end, or orders that are not known yet.
+    pub(super) fn source_minimum(&self, shared: Option<&Shared>) -> Option<u64> {
+        let orders = self.orders();
+        if orders.epochs() > EPOCHS_COUNTED || orders.epochs() != self.spec.epochs {
+            return None;
+        }
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(minimum), Some(_)) = (began.minimum_bytes, shared) {
-            return minimum;
+            return Some(minimum);
         }
         let kept: Vec<u64> = match shared {
             Some(shared) => shared.stores.tiers.iter().map(super::stores::Store::capacity).collect(),
             None => self.spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect(),
         };
         let (layout, _) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let brief = self.spec.brief(self.orders.clone(), (layout, began.mark), &kept, &[]);
+        let brief = self.spec.brief(orders, (layout, began.mark), &kept, &[]);
         let minimum = brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), Bytes(began.held_bytes)).0);
         began.minimum_bytes = shared.map(|_| minimum);
-        minimum
+        Some(minimum)
     }
 }
 
@@ -184,8 +191,11 @@ impl fmt::Display for Stats {
             writeln!(f, "from {origin:<7}{} samples, {:.1} MB", reads.samples, mb(reads.bytes))?;
         }
         writeln!(f, "hit ratio   {:.3}", self.hit_ratio)?;
-        let minimum = mb(self.source_minimum_bytes);
-        writeln!(f, "source      {:.1} MB read, the whole job's minimum is {minimum:.1} MB", mb(self.source_bytes))?;
+        let minimum = self.source_minimum_bytes.map_or_else(
+            || "epochs without end have no minimum".into(),
+            |minimum| format!("the whole job's minimum is {:.1} MB", mb(minimum)),
+        );
+        writeln!(f, "source      {:.1} MB read, {minimum}", mb(self.source_bytes))?;
         let threads: Vec<String> = self.threads.iter().map(u32::to_string).collect();
         write!(f, "threads     {}", threads.join(" + "))?;
         let troubles = [

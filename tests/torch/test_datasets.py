@@ -1,0 +1,212 @@
+"""Datasets of torchvision: their transforms run on bytes that foresee reads, in order, on threads that always end."""
+
+import threading
+
+import foresee
+import pytest
+import torch
+from foresee.torch import DataLoader
+from torch.utils.data import DataLoader as Torchs
+from torch.utils.data import DistributedSampler, Subset
+from torchvision import datasets
+from torchvision import transforms as tv
+
+STEPS = tv.Compose([tv.Resize((12, 10)), tv.ToTensor()])
+
+
+def same(expected, got):
+    expected, got = list(expected), list(got)
+    return len(expected) == len(got) and all(
+        torch.equal(left[0], right[0]) and torch.equal(left[1], right[1])
+        for left, right in zip(expected, got, strict=True)
+    )
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("foresee-")]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_an_image_folder_gives_what_it_gives_with_torch(images, workers):
+    dataset = datasets.ImageFolder(images, STEPS, target_transform=lambda label: label + 10)
+    sampler = DistributedSampler(dataset, 1, 0, seed=4)
+    theirs = Torchs(dataset, 5, sampler=sampler)
+    with DataLoader(dataset, 5, shuffle=True, seed=4, num_workers=workers) as ours:
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            assert same(theirs, ours)
+
+
+def test_random_transforms_without_workers_draw_as_with_torch(images):
+    steps = tv.Compose([tv.RandomResizedCrop(12), tv.RandomHorizontalFlip(), tv.ToTensor()])
+    dataset = datasets.ImageFolder(images, steps)
+    torch.manual_seed(3)
+    expected = list(Torchs(dataset, 5))
+    torch.manual_seed(3)
+    assert same(expected, DataLoader(dataset, 5))
+
+
+def test_a_subset_is_a_part_of_its_dataset(images):
+    part = Subset(Subset(datasets.ImageFolder(images, STEPS), range(30, 0, -1)), [3, 0, 9])
+    assert same(Torchs(part, 2), DataLoader(part, 2))
+
+
+def test_a_loader_of_the_datasets_own_gets_the_file(images):
+    def size(file):
+        return torch.tensor([len(file.read()), len(file.name)])
+
+    dataset = datasets.DatasetFolder(str(images), loader=size, extensions=(".png",))
+    lengths = torch.cat([data[:, 0] for data, _ in DataLoader(dataset, 6, num_workers=2)])
+    assert lengths.tolist() == foresee.ImageFolder(images).sizes.tolist()
+
+
+def test_any_dataset_with_samples_and_a_transform_is_read(images):
+    class Plain:
+        def __init__(self):
+            self.samples = [(str(path), number) for number, path in enumerate(sorted(images.glob("*/*.png")))]
+            self.transform = STEPS
+
+        def __len__(self):
+            return len(self.samples)
+
+    labels = torch.cat([labels for _, labels in DataLoader(Plain(), 6, num_workers=2)])
+    assert labels.tolist() == list(range(37))
+
+
+def test_transforms_of_foresee_in_a_dataset_of_torchvision_are_done_by_the_loader(images):
+    from foresee import transforms as T
+
+    steps = T.Compose([T.RandomResizedCrop(8), T.ToTensor()])
+    theirs = DataLoader(datasets.ImageFolder(images, steps), 5, shuffle=True)
+    assert same(DataLoader(foresee.ImageFolder(images, transform=steps), 5, shuffle=True), theirs)
+
+
+def test_an_item_of_the_datasets_own_is_refused(images):
+    class WithPath(datasets.ImageFolder):
+        def __getitem__(self, index):
+            return (*super().__getitem__(index), self.samples[index][0])
+
+    with pytest.raises(ValueError, match="__getitem__"):
+        DataLoader(WithPath(images))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_that_fails_names_sample_and_path_and_the_epoch_goes_on(images, workers):
+    calls = []
+
+    def wrong(image):
+        calls.append(1)
+        if image.size[1] == 40 + 36:
+            raise RuntimeError("no\nsuch thing")
+        return tv.functional.to_tensor(image)
+
+    dataset = datasets.ImageFolder(images, wrong)
+    number = next(place for place, (path, _) in enumerate(dataset.samples) if path.endswith("036.png"))
+    got = []
+    with DataLoader(dataset, 1, num_workers=workers) as loader:
+        iteration = iter(loader)
+        while True:
+            try:
+                got.append(next(iteration))
+            except StopIteration:
+                break
+            except foresee.SampleError as error:
+                raised = error
+    assert len(got) == 36 and raised.sample == number and isinstance(raised.__cause__, RuntimeError)
+    assert str(raised) == f"sample {number} ({dataset.samples[number][0]}): RuntimeError: no such thing"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_that_is_no_image_is_named(images, tmp_path, workers):
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "broken.png").write_bytes(b"nothing")
+    with (
+        DataLoader(datasets.ImageFolder(tmp_path, STEPS), num_workers=workers) as loader,
+        pytest.raises(foresee.SampleError) as raised,
+    ):
+        list(loader)
+    assert "broken.png" in str(raised.value) and raised.value.path.endswith("broken.png")
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_file_that_vanished_is_named_and_the_loader_can_be_closed(images, tmp_path, workers):
+    import shutil
+
+    shutil.copytree(images, tmp_path / "copy")
+    dataset = datasets.ImageFolder(tmp_path / "copy", STEPS)
+    with DataLoader(dataset, 4, num_workers=workers) as loader:
+        (tmp_path / "copy" / "class1" / "001.png").unlink()
+        with pytest.raises(foresee.SampleError, match="001.png"):
+            list(loader)
+
+
+def test_breaks_leave_no_thread_behind(images):
+    dataset = datasets.ImageFolder(images, STEPS)
+    with DataLoader(dataset, 2, shuffle=True, num_workers=3) as loader:
+        for _ in range(5):
+            for _ in loader:
+                break
+        assert sum(thread.name == "foresee-feeder" for thread in threads()) <= 1
+        assert sum(len(labels) for _, labels in loader) == 37
+    for thread in threads():
+        thread.join(5)
+    assert not threads()
+
+
+def test_workers_are_told_their_numbers(images):
+    told = []
+    with DataLoader(datasets.ImageFolder(images, STEPS), 4, num_workers=2, worker_init_fn=told.append) as loader:
+        list(loader)
+    assert set(told) <= {0, 1} and told
+
+
+def test_a_state_counts_what_was_delivered_not_what_workers_made(images):
+    dataset = datasets.ImageFolder(images, STEPS)
+    with DataLoader(dataset, 4, shuffle=True, num_workers=2) as loader:
+        whole = list(loader)
+    with DataLoader(dataset, 4, shuffle=True, num_workers=2, prefetch_factor=4) as loader:
+        iteration = iter(loader)
+        next(iteration)
+        state = loader.state_dict()
+    with DataLoader(dataset, 4, shuffle=True) as loader:
+        loader.load_state_dict(state)
+        assert same(whole[1:], loader)
+
+
+def test_a_program_that_is_interrupted_ends_at_once(images, tmp_path):
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    code = """
+import os, signal, sys, threading, time
+from foresee.torch import DataLoader
+from torchvision import datasets
+
+def slow(image):
+    time.sleep(0.5)
+    return 1
+
+loader = DataLoader(datasets.ImageFolder(sys.argv[1], slow), 8, num_workers=2)
+threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    list(loader)
+except KeyboardInterrupt:
+    print(time.time())
+"""
+    path = tmp_path / "script.py"
+    path.write_text(code)
+    package = Path(foresee.__file__).parents[1]
+    ended = subprocess.run(
+        [sys.executable, path, images],
+        env={**os.environ, "PYTHONPATH": str(package)},
+        timeout=60,
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+    )
+    import time
+
+    # 37 images of half a second on two threads would take nine.
+    assert time.time() - float(ended.stdout) < 5 and not ended.stderr
