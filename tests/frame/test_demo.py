@@ -1,5 +1,6 @@
 """tools/demo.py on a tiny job: the real loader, the simulator and the page, as `make demo` puts them together."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def test_the_demo_compares_the_policies_and_writes_a_page(ran):
 def test_foresee_reads_the_source_minimum(ran):
     _, done = ran
     row = next(line.split() for line in done.stdout.splitlines() if line.split()[:1] == ["foresee"])
-    amounts = [number for number, unit in zip(row, row[1:], strict=False) if unit == "MB"]
+    amounts = [number for number, unit in itertools.pairwise(row) if unit == "MB"]
     assert amounts[0] == amounts[1]
 
 

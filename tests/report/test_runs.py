@@ -2,10 +2,8 @@
 
 import itertools
 import json
-import subprocess
 
 import pytest
-from conftest import command_path
 
 TOTALS = {"plain": 13.5, "nopfs": 10.5, "foresee": 9.5}
 SOURCE = {"plain": 336_000_000, "nopfs": 260_000_000, "foresee": 235_000_000}
@@ -49,12 +47,11 @@ def a_run(name: str) -> dict:
 
 
 @pytest.fixture(scope="module")
-def page_path(tmp_path_factory):
+def page_path(report_runs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     runs = {"name": "<b>three</b> runs", "lower_bound_s": LOWER_BOUND_S, "inputs": {"job.batch": 32}}
     (folder / "runs.json").write_text(json.dumps({**runs, "runs": [a_run(name) for name in TOTALS]}))
-    command = [command_path(), "report", folder / "runs.json", "--output", folder / "runs.html"]
-    subprocess.run(command, check=True, timeout=60)
+    report_runs(folder / "runs.json", folder / "runs.html")
     return folder / "runs.html"
 
 
