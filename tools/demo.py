@@ -74,11 +74,6 @@ def decoded(batch: foresee.Batch) -> int:
     return sum(memoryview(sample)[0] for sample in batch.data)
 
 
-def storage_curve(args: argparse.Namespace) -> dict[int, float]:
-    """One reader alone gets no more than a part of it, as with most network file systems."""
-    return {1: args.mb_per_s * 0.4, 2: args.mb_per_s * 0.7, 4: args.mb_per_s}
-
-
 def config(args: argparse.Namespace, memory_bytes: int) -> dict[str, Any]:
     return {
         "staging": {"capacity": staging_bytes(args), "threads": args.threads},
@@ -94,7 +89,7 @@ def staging_bytes(args: argparse.Namespace) -> int:
 def train(name: str, policy: str, folder: Path, args: argparse.Namespace, memory_bytes: int) -> dict[str, Any]:
     """One run, in the form that `foresee report` takes."""
     # A storage of its own for each run, so that none inherits another's queue.
-    storage = foresee.emulate(f"demo-{os.getpid()}-{name}", storage_curve(args), args.latency_ms)
+    storage = foresee.emulate(f"demo-{os.getpid()}-{name}", args.mb_per_s, args.latency_ms)
     dataset = foresee.ImageFolder(folder, throttle=storage)
     epochs: list[dict[str, Any]] = []
     with foresee.Job(dataset, args.batch, args.epochs, policy=policy, config=config(args, memory_bytes)) as job:
@@ -128,7 +123,6 @@ def lap(before: dict[str, Any], now: dict[str, Any], total_s: float) -> dict[str
 def scenario(args: argparse.Namespace, sizes: list[int], memory_bytes: int) -> str:
     """The same job and machine, for the simulator (docs/scenarios.md)."""
     compute_s = -(-len(sizes) // args.batch) * args.compute_ms / 1e3
-    curve = ", ".join(f"{readers} = {rate}" for readers, rate in storage_curve(args).items())
     tiers = [("staging", staging_bytes(args), args.threads), ("memory", memory_bytes, MEMORY_THREADS)]
     tier = """
 [[system.tier]]
@@ -152,7 +146,7 @@ size_mb = {{ file = "sizes.txt" }}
 [system]
 network_mb_per_s = {MEMORY_MB_PER_S}
 source_link_mb_per_s = {MEMORY_MB_PER_S}
-source_read_mb_per_s = {{ {curve} }}
+source_read_mb_per_s = {{ 1 = {args.mb_per_s} }}
 source_latency_ms = {args.latency_ms}
 contention = "reads"
 extrapolate = "clamp"
@@ -185,12 +179,13 @@ def predict(args: argparse.Namespace, sizes: list[int], memory_bytes: int) -> di
 def table(runs: list[dict[str, Any]]) -> str:
     """The runs side by side; the last columns are against the first run and against the simulator."""
     total_s = [sum(epoch["total_s"] for epoch in run["epochs"]) for run in runs]
+    # A run without a cache has a minimum of its own; all had the same memory to use.
+    minimum_bytes = min(run["stats"]["source_minimum_bytes"] for run in runs)
     epochs = len(runs[0]["epochs"])
     head = ["", *(f"epoch {at + 1}" for at in range(epochs)), "total", "predicted", "stall", "from source", "minimum"]
     rows = [[*head, "speed-up"]]
     for run, took_s in zip(runs, total_s, strict=True):
         stall_s = sum(epoch["stall_s"] for epoch in run["epochs"])
-        stats = run["stats"]
         rows.append(
             [
                 run["name"],
@@ -198,8 +193,8 @@ def table(runs: list[dict[str, Any]]) -> str:
                 f"{took_s:.1f} s",
                 f"{run['prediction']['total_s']:.1f} s",
                 f"{stall_s / took_s:.0%}",
-                f"{stats['source_bytes'] / 1e6:.0f} MB",
-                f"{stats['source_minimum_bytes'] / 1e6:.0f} MB",
+                f"{run['stats']['source_bytes'] / 1e6:.0f} MB",
+                f"{minimum_bytes / 1e6:.0f} MB",
                 f"{total_s[0] / took_s:.2f}x",
             ]
         )
@@ -216,7 +211,6 @@ def later_epochs(runs: list[dict[str, Any]]) -> str:
 
 
 def inputs(args: argparse.Namespace, sizes: list[int], memory_bytes: int) -> dict[str, Any]:
-    curve = (f"{rate:g} MB/s for {readers}" for readers, rate in storage_curve(args).items())
     return {
         "dataset.samples": f"{len(sizes):,} JPEG images, {demo_data.WIDTH} x {demo_data.HEIGHT}",
         "dataset.bytes": f"{sum(sizes) / 1e6:.1f} MB",
@@ -228,7 +222,7 @@ def inputs(args: argparse.Namespace, sizes: list[int], memory_bytes: int) -> dic
         "staging.capacity": f"{staging_bytes(args) / 1e6:.1f} MB",
         "staging.threads": args.threads,
         "storage.latency": f"{args.latency_ms:g} ms",
-        "storage.throughput": ", ".join(curve) + " readers or more",
+        "storage.throughput": f"{args.mb_per_s:g} MB/s for all readers together",
     }
 
 

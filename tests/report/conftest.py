@@ -57,6 +57,16 @@ def simulate():
 
 
 @pytest.fixture(scope="session")
+def report_runs():
+    """Call it with a file of real runs and a page to write."""
+
+    def run(runs: Path, page: Path) -> None:
+        subprocess.run([command_path(), "report", runs, "--output", page], check=True, timeout=60)
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def make_report(simulate, tmp_path_factory):
     """Call it with options of `foresee simulate`; it returns a report and its numbers."""
 

@@ -41,6 +41,7 @@ pub(crate) struct Runs {
     #[serde(default)]
     pub inputs: BTreeMap<String, Input>,
     /// The first is the one that others are compared with.
+    #[expect(clippy::struct_field_names, reason = "the key in the file")]
     pub runs: Vec<Run>,
 }
 

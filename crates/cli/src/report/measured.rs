@@ -158,7 +158,8 @@ fn time_figure(runs: &Runs) -> Figure {
     };
     let first_s = runs.runs.first().map_or(0.0, Run::total_s);
     let measured = |run: &Run| {
-        let faster = times(first_s, run.total_s()).filter(|_| run.total_s() > 0.0);
+        let is_first = runs.runs.first().is_some_and(|first| first.name() == run.name());
+        let faster = times(first_s, run.total_s()).filter(|_| !is_first);
         let faster = faster.map_or_else(String::new, |times| format!("{EM_SPACE}{times} as fast"));
         row(run.name().to_owned(), run.total_s(), run.stall_s(), format!("{}{faster}", unit.show(run.total_s())))
     };
@@ -197,7 +198,7 @@ fn joined(notes: &[String]) -> Vec<String> {
 /// A cause of waiting as people call it.
 fn cause_name(cause: &str) -> String {
     match cause {
-        "preprocess" => "decoding".to_owned(),
+        "preprocess" => "preparing".to_owned(),
         other => tables::origin_name(other),
     }
 }
@@ -235,7 +236,8 @@ fn stall_figure(runs: &Runs) -> Option<Figure> {
         title: "Stall by cause".to_owned(),
         legend: keys(&causes, cause_name),
         charts: drawn(&chart),
-        notes: vec!["How long the trainer waited for a batch, by where its last sample came from.".to_owned()],
+        notes: vec!["How long the trainer waited, by where the sample came from that it waited for; a sample on its way into a tier \
+             comes from that tier.".to_owned()],
     })
 }
 

@@ -244,3 +244,34 @@ fn an_error_names_the_path() {
     assert!(said(folder.path()).contains("is not a file"), "{}", said(folder.path()));
     assert!(check(&missing, "--report").is_err() && check(&folder.path().join("new.html"), "--report").is_ok());
 }
+
+#[test]
+fn texts_of_real_runs_are_escaped_everywhere() {
+    let hostile = "</title><img src=x onerror=alert(1)>";
+    let run = |name: String| {
+        serde_json::json!({
+            "name": name,
+            "epochs": [{"total_s": 3.0, "stall_s": 1.0, "read_bytes": {"source": 9, "<i>": 1}}],
+            "stats": {"policy": hostile, "first_batch_s": 0.1, "stall_by_s": {"source": 0.5, "<b>": 0.5},
+                      "origins": {"source": {"bytes": 9}, "<u>": {"bytes": 4}},
+                      "source_bytes": 9, "source_minimum_bytes": 9},
+            "prediction": {"total_s": 2.5, "stall_s": 0.5, "bytes": {"source": 9, "<s>": 1}},
+        })
+    };
+    let runs = serde_json::json!({"name": hostile, "inputs": {"<q>": "<em>"}, "lower_bound_s": 2.0,
+        "runs": [run(hostile.to_owned()), run(format!("{hostile}2"))]});
+    let html =
+        filled("measured.html", &measured::Page::new(&Runs::parse(runs.to_string().as_bytes()).unwrap())).unwrap();
+    for tag in ["<img", "<i>", "<b>", "<u>", "<s>", "<q>", "<em>", "<script", "http://", "https://"] {
+        assert!(!html.contains(tag), "{tag}");
+    }
+    assert!(html.contains("&lt;em&gt;") && html.contains("&lt;u&gt;"));
+}
+
+#[test]
+fn a_run_of_nothing_is_a_page_too() {
+    let text = r#"{"name": "n", "runs": [{"epochs": [{"total_s": 0, "stall_s": 0}],
+        "stats": {"policy": "naive", "source_bytes": 0, "source_minimum_bytes": 0}}]}"#;
+    let html = filled("measured.html", &measured::Page::new(&Runs::parse(text.as_bytes()).unwrap())).unwrap();
+    assert!(html.contains("1 real run, 1 epoch<") && !html.contains("id=\"stall\""), "{html}");
+}

@@ -17,6 +17,9 @@ pub(super) const LINE_HEIGHT: f64 = 20.0;
 /// The width of a character in relation to its height. That of `DejaVu Sans`, the widest of the usual system fonts.
 const CHARACTER_WIDTH: f64 = 0.63;
 
+/// As wide as high, or nearly so; they are frequent in numbers with units.
+const WIDE_CHARACTERS: [char; 4] = ['\u{2003}', '\u{d7}', '%', 'M'];
+
 /// Where a text has its anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
@@ -193,7 +196,8 @@ impl fmt::Display for Px {
 
 /// About how wide a text will be; rather more than less.
 pub(super) fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * TEXT_PX * CHARACTER_WIDTH
+    text.chars().map(|symbol| if WIDE_CHARACTERS.contains(&symbol) { 1.0 } else { CHARACTER_WIDTH }).sum::<f64>()
+        * TEXT_PX
 }
 
 /// The widest of some texts.
