@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import platform
+import random
 import resource
 import signal
 import statistics
@@ -73,6 +74,19 @@ class Failed(Exception):
 
 
 # --- The measured process --------------------------------------------------------------------------------------------
+
+
+def class_folders(folder: Path) -> tuple[list[str], list[int]]:
+    """Paths and labels, for loaders that do not list folders themselves."""
+    classes = sorted(path for path in folder.iterdir() if path.is_dir())
+    pairs = [(str(path), label) for label, name in enumerate(classes) for path in sorted(name.iterdir())]
+    return [path for path, _ in pairs], [label for _, label in pairs]
+
+
+def shuffled_batches(samples: int, batch: int) -> list[list[int]]:
+    """An epoch in random order, for loaders that do not shuffle themselves; without an incomplete last batch."""
+    order = random.sample(range(samples), samples)
+    return [order[at : at + batch] for at in range(0, samples - batch + 1, batch)]
 
 
 def descendants(pid: int) -> list[int]:
@@ -278,7 +292,10 @@ def ratios(result: dict) -> tuple[list[str], list[list[str]]]:
     if not has_later(result):
         del head[2], keys[1]
     rows = [
-        [name, *(spread([(a[key] / b[key]) ** power for a, b in zip(ours, runs, strict=True)], 2) for key, power in keys)]
+        [
+            name,
+            *(spread([(a[key] / b[key]) ** power for a, b in zip(ours, runs, strict=True)], 2) for key, power in keys),
+        ]
         for name, runs in ((name, result["runs"][name]) for name in by_rate(result))
         if ours and name != OURS
     ]
@@ -289,8 +306,9 @@ def has_later(result: dict) -> bool:
     return any(run["later_per_s"] for runs in result["runs"].values() for run in runs)
 
 
-def by_rate(result: dict) -> list[str]:
-    rates = {name: statistics.median(run["per_s"] for run in runs) for name, runs in result["runs"].items()}
+def by_rate(result: dict, key: str = "per_s") -> list[str]:
+    """Loaders, fastest first."""
+    rates = {name: statistics.median(run[key] for run in runs) for name, runs in result["runs"].items()}
     return sorted(rates, key=lambda name: -rates[name])
 
 
@@ -309,10 +327,10 @@ def conditions(result: dict) -> str:
 def aligned(head: list[str], rows: list[list[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = (
-        "  ".join(cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths)))  # noqa: B905
+        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         for row in [head, *rows]
     )
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join("  ".join(line) for line in lines)
 
 
 def report(result: dict) -> str:

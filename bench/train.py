@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from side_by_side import Benchmark, Loader, main, options
+from side_by_side import Benchmark, Loader, class_folders, main, options, shuffled_batches
 
 SIZE = 224
 SCALE = (0.08, 1.0)
@@ -42,22 +42,11 @@ def consume(batch, args: argparse.Namespace) -> int:
 
 def check(batch) -> None:
     least, most = float(batch[0].min()), float(batch[0].max())
-    low, high = min((0 - m) / s for m, s in zip(MEAN, STD, strict=True)), max(
-        (1 - m) / s for m, s in zip(MEAN, STD, strict=True)
-    )
+    low = min((0 - mean) / std for mean, std in zip(MEAN, STD, strict=True))
+    high = max((1 - mean) / std for mean, std in zip(MEAN, STD, strict=True))
     # Half of the range at least: what is scaled otherwise has less, or more than all of it.
     if not (low - 0.01 <= least < 0 < most <= high + 0.01 and most - least > (high - low) / 2):
         sys.exit(f"not normalised: values from {least} to {most}")
-
-
-def class_folders(folder: Path) -> tuple[list[str], list[int]]:
-    """Paths and labels, for loaders that do not list folders themselves."""
-    pairs = [
-        (str(path), label)
-        for label, name in enumerate(sorted(path for path in folder.iterdir() if path.is_dir()))
-        for path in sorted(name.iterdir())
-    ]
-    return [path for path, _ in pairs], [label for _, label in pairs]
 
 
 def ours():
@@ -209,7 +198,9 @@ def prepare_ffcv(folder: Path, args: argparse.Namespace) -> None:
             return (np.fromfile(self.paths[index], np.uint8), *size), self.labels[index]
 
     made = f"{beton(folder)}.tmp"
-    DatasetWriter(made, {"image": Stored(), "label": IntField()}, num_workers=args.threads).from_indexed_dataset(Files())
+    DatasetWriter(made, {"image": Stored(), "label": IntField()}, num_workers=args.threads).from_indexed_dataset(
+        Files()
+    )
     Path(made).replace(beton(folder))
 
 
@@ -218,34 +209,35 @@ def run_spdl(folder: Path, args: argparse.Namespace):
     from spdl.pipeline import PipelineBuilder
 
     paths, labels = class_folders(folder)
-    order = random.sample(range(len(paths)), len(paths))
     scale = np.float32([1 / std for std in STD_255])
     shift = np.float32([-mean / std for mean, std in zip(MEAN, STD, strict=True)])
 
-    def decode(index: int):
+    def decode(path: str, image) -> None:
         area, ratio = random.uniform(*SCALE), math.exp(random.uniform(*map(math.log, RATIO)))
         # The size of the image is only known to FFmpeg, so the window is given as a formula.
         width, height = f"min(iw,sqrt(iw*ih*{area * ratio}))", f"min(ih,sqrt(iw*ih*{area / ratio}))"
         steps = f"crop=w='{width}':h='{height}':x='(iw-ow)*{random.random()}':y='(ih-oh)*{random.random()}',"
-        steps += f"scale={SIZE}:{SIZE}:flags=bilinear,{'hflip,' if random.random() < 0.5 else ''}format=pix_fmts=rgb24"
-        pixels = spdl.io.to_numpy(spdl.io.load_image(paths[index], filter_desc=steps))
-        image = np.empty((3, SIZE, SIZE), np.float32)
+        steps += f"scale={SIZE}:{SIZE}:flags=bilinear,format=pix_fmts=rgb24"
+        pixels = spdl.io.to_numpy(spdl.io.load_image(path, filter_desc=steps))
+        if random.random() < 0.5:
+            pixels = pixels[:, ::-1]
         for channel in range(3):
             np.multiply(pixels[..., channel], scale[channel], out=image[channel])
             image[channel] += shift[channel]
-        return image, labels[index]
 
-    def collate(samples):
-        return np.stack([image for image, _ in samples]), np.array([label for _, label in samples])
+    # A task for each batch: one for each image costs SPDL twice the time.
+    def load(indices):
+        images = np.empty((len(indices), 3, SIZE, SIZE), np.float32)
+        for index, image in zip(indices, images, strict=True):
+            decode(paths[index], image)
+        return images, np.array([labels[index] for index in indices])
 
     pipeline = (
         PipelineBuilder()
-        .add_source(order)
-        .pipe(decode, concurrency=args.threads)
-        .aggregate(args.batch, drop_last=True)
-        .pipe(collate)
+        .add_source(shuffled_batches(len(paths), args.batch))
+        .pipe(load, concurrency=args.threads)
         .add_sink(2)
-        .build(num_threads=args.threads)
+        .build(num_threads=args.threads, max_failures=0)
     )
     with pipeline.auto_stop():
         yield iter(pipeline)
