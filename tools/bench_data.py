@@ -39,7 +39,7 @@ def save(path: Path, index: int) -> None:
         pixels += contrast * layer(rng, cells, width, height)
         contrast *= fade
         cells *= 2
-    pixels += rng.normal(0, rng.uniform(7, 26), (height, width, 1))
+    pixels += rng.normal(0, rng.uniform(9, 28), (height, width, 1))
     image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
     image.save(path, "JPEG", quality=int(rng.integers(85, 96)))
 

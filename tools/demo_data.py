@@ -50,7 +50,8 @@ def dataset(images: int, progress: Callable[[int], None], cache: Path | None = N
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         digits = len(str(kind.classes - 1))
-        folders = [made / f"class-{label:0{digits}}" for label in range(kind.classes)]
+        # No folder stays empty: loaders refuse that.
+        folders = [made / f"class-{label:0{digits}}" for label in range(min(kind.classes, images))]
         for each in folders:
             each.mkdir()
         paths = [folders[index % kind.classes] / f"{index:05}.jpg" for index in range(images)]
