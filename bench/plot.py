@@ -119,15 +119,15 @@ def plot(result: dict) -> str:
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
 def tables(result: dict) -> str:
-    """Ratios first, then the figures, and under what they were taken."""
+    """Ratios first, then the plot, the figures, and under what they were taken."""
     head, rows = ratios(result)
     parts = [markdown(head, rows)] if rows else []
-    parts += [markdown(*table(result)), conditions(result)]
+    parts += [f"![{result['title']}](bench-{result['benchmark']}.svg)", markdown(*table(result)), conditions(result)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -21,6 +21,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -316,12 +317,13 @@ def conditions(result: dict) -> str:
     """Under what the figures were taken, in two sentences."""
     data, options, host = result["dataset"], result["options"], result["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
-    return (
+    text = (
         f"{data['files']:,} files of {data['bytes'] / data['files'] / 1e3:.0f} KB on average, in the page cache; "
         f"batches of {options['batch']}, {options['threads']} threads or workers, {result['rounds']} rounds. "
         f"{host['cpu']}, {host['cores']} cores, {host['memory_bytes'] / 2**30:.0f} GiB, {host['system']}, "
         f"Python {host['python']}, load {host['load']:.1f} before, {result['date']}; {versions}."
     )
+    return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
 def aligned(head: list[str], rows: list[list[str]]) -> str:

@@ -225,7 +225,7 @@ def run_spdl(folder: Path, args: argparse.Namespace):
             np.multiply(pixels[..., channel], scale[channel], out=image[channel])
             image[channel] += shift[channel]
 
-    # A task for each batch: one for each image costs SPDL twice the time.
+    # A task for each batch: in bench/raw.py one for each sample cost more CPU than reading it.
     def load(indices):
         images = np.empty((len(indices), 3, SIZE, SIZE), np.float32)
         for index, image in zip(indices, images, strict=True):
