@@ -117,6 +117,18 @@ def cpu_s() -> float:
     return total
 
 
+def memory_bytes(pid: int) -> int:
+    """What a process and those below it hold; shared pages count once, files that are mapped do not count."""
+    total = 0
+    for each in [pid, *descendants(pid)]:
+        try:
+            lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
+    return total * 1024
+
+
 def measure(benchmark: Benchmark, loader: Loader, args: argparse.Namespace) -> dict:
     """Runs a loader once. Times count from the start of the process, before any import."""
     epochs, first_batch_s, first_cpu_s, first_samples, batch = [], None, 0.0, 0, None
@@ -145,22 +157,11 @@ def measure(benchmark: Benchmark, loader: Loader, args: argparse.Namespace) -> d
         "whole_per_s": epochs[0]["samples"] / epochs[0]["ended_s"],
         "cpu_ms": 1e3 * (total_cpu_s - first_cpu_s) / (total - first_samples),
         "whole_cpu_ms": 1e3 * total_cpu_s / total,
+        "memory_bytes": memory_bytes(os.getpid()),
     }
 
 
 # --- Rounds ----------------------------------------------------------------------------------------------------------
-
-
-def memory_bytes(pid: int) -> int:
-    """What a process and those below it hold; shared pages count once, files that are mapped do not count."""
-    total = 0
-    for each in [pid, *descendants(pid)]:
-        try:
-            lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
-    return total * 1024
 
 
 def start(args: argparse.Namespace, *more: str) -> tuple[str, int]:
@@ -221,8 +222,10 @@ def run_rounds(benchmark: Benchmark, loaders: list[Loader], args: argparse.Names
             if loader.name in failed or not (done := attempt(loader, "--measure")):
                 continue
             output, most = done
-            runs[loader.name].append(json.loads(output.splitlines()[-1]) | {"memory_bytes": most})
-            say(f"round {number + 1} of {args.rounds}: {loader.name}: {runs[loader.name][-1]['per_s']:,.0f}/s")
+            run = json.loads(output.splitlines()[-1])
+            run["memory_bytes"] = max(run["memory_bytes"], most)
+            runs[loader.name].append(run)
+            say(f"round {number + 1} of {args.rounds}: {loader.name}: {run['per_s']:,.0f}/s")
     return runs, failed
 
 
@@ -389,8 +392,8 @@ def compare(benchmark: Benchmark, loaders: dict[str, Loader], args: argparse.Nam
         for name, loader in loaders.items()
         if loader.missing()
     }
-    for name, hint in left_out.items():
-        say(f"{name} is not installed and left out; {hint} installs it")
+    if left_out:
+        say(f"not installed, left out: {', '.join(left_out)}")
     present = [loader for loader in loaders.values() if loader.name not in left_out]
     if not args.folder.is_dir():
         sys.exit(f"{args.folder} is no folder")
