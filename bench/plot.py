@@ -20,7 +20,7 @@ import sys
 from html import escape
 from pathlib import Path
 
-from side_by_side import OURS, by_rate, conditions, has_later, ratios, table
+from side_by_side import OURS, by_rate, conditions, cpu_digits, has_later, ratios, table
 
 ROW, BAR, HEAD, FOOT = 26, 14, 84, 58
 NAMES, PANEL, GAP, EDGE = 112, 200, 56, 20
@@ -49,9 +49,9 @@ STYLE = """
 
 
 def ticks(most: float) -> list[float]:
-    """Round numbers from 0 to beyond the most, at most five steps."""
-    power = 10 ** math.floor(math.log10(most / 5))
-    step = next(power * each for each in (1, 2, 2.5, 5, 10, 20) if power * each * 5 >= most)
+    """Round numbers from 0 to beyond the most, at most four steps, which leaves room for their digits."""
+    power = 10 ** math.floor(math.log10(most / 4))
+    step = next(power * each for each in (1, 2, 5, 10, 20) if power * each * 4 >= most)
     return [step * number for number in range(math.ceil(most / step) + 1)]
 
 
@@ -77,8 +77,7 @@ def panel(left: int, head: str, note: str, digits: int, rows: list[tuple[str, li
         )
         least, most = left + min(values) * scale, left + max(values) * scale
         parts.append(f'<line class="range" x1="{least:.1f}" x2="{most:.1f}" y1="{y}" y2="{y}"/>')
-        label = f"{middle:,.{digits}f}" if digits < 3 else f"{middle:.{digits}g}"
-        parts.append(f'<text class="label{ours}" x="{most + 5:.1f}" y="{y + 4}">{label}</text>')
+        parts.append(f'<text class="label{ours}" x="{most + 5:.1f}" y="{y + 4}">{middle:,.{digits}f}</text>')
     return parts
 
 
@@ -87,10 +86,9 @@ def plot(result: dict) -> str:
     unit, one = result["unit"], result["unit"][:-1]
     rate = "later_per_s" if has_later(result) else "per_s"
     note = "epochs after the first; more is better" if has_later(result) else "after the first batch; more is better"
-    small = statistics.median(run["cpu_ms"] for runs in result["runs"].values() for run in runs) < 1
     panels = [
         (f"{unit}/s", note, rate, 0),
-        (f"CPU ms/{one}", "after the first batch; less is better", "cpu_ms", 3 if small else 2),
+        (f"CPU ms/{one}", "after the first batch; less is better", "cpu_ms", cpu_digits(result)),
         ("first batch, s", "from the start of Python; less is better", "first_batch_s", 2),
     ]
     names = by_rate(result, rate)

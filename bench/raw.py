@@ -19,10 +19,9 @@ from side_by_side import Benchmark, Loader, class_folders, main, options, shuffl
 
 def consume(samples, args: argparse.Namespace) -> int:
     """Reads a word of every cache line of every sample."""
-    count = 0
-    for count, sample in enumerate(samples, 1):  # noqa: B007
+    for sample in samples:
         np.bitwise_xor.reduce(np.frombuffer(sample, np.uint64, len(sample) // 8)[::8])
-    return count
+    return len(samples)
 
 
 def run_foresee(folder: Path, args: argparse.Namespace):
@@ -75,7 +74,7 @@ def run_dali(folder: Path, args: argparse.Namespace):
     built.build()
     for _ in range(args.epochs):
         # Views of the batch, no copies.
-        yield (map(np.asarray, built.run()[0]) for _ in range(built.epoch_size("files") // args.batch))
+        yield (list(map(np.asarray, built.run()[0])) for _ in range(built.epoch_size("files") // args.batch))
 
 
 def run_spdl(folder: Path, args: argparse.Namespace):
@@ -132,7 +131,7 @@ def run_ffcv(folder: Path, args: argparse.Namespace):
         pipelines={"data": [BytesDecoder()], "size": [IntDecoder()]},
     )
     for _ in range(args.epochs):
-        yield ((row[: size[0]] for row, size in zip(rows, sizes, strict=True)) for rows, sizes in loader)
+        yield ([row[: size[0]] for row, size in zip(rows, sizes, strict=True)] for rows, sizes in loader)
 
 
 def prepare_ffcv(folder: Path, args: argparse.Namespace) -> None:

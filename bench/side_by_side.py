@@ -171,7 +171,15 @@ def start(args: argparse.Namespace, *more: str) -> tuple[str, int]:
     env |= {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-B", *sys.argv, *more, "--began-s", repr(time.perf_counter())]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env=env, process_group=0
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=env,
+        # Of its own, so that it can be ended with all its workers.
+        process_group=0,
     )
     ended, most = threading.Event(), 0
 
@@ -269,13 +277,13 @@ def spread(values: list[float], digits: int) -> str:
 
 def table(result: dict) -> tuple[list[str], list[list[str]]]:
     """Head and rows, fastest first: the medians, for samples a second with the least and the most of all rounds."""
-    unit, one = result["unit"], result["unit"][:-1]
+    unit, one, digits = result["unit"], result["unit"][:-1], cpu_digits(result)
     columns: list[tuple[str, str, Callable[[list[float]], str]]] = [
         (f"{unit}/s", "per_s", lambda values: spread(values, 0)),
         ("later epochs", "later_per_s", lambda values: spread(values, 0)),
         ("with start-up", "whole_per_s", lambda values: f"{statistics.median(values):,.0f}"),
-        (f"CPU ms/{one}", "cpu_ms", lambda values: f"{statistics.median(values):.3g}"),
-        ("with start-up", "whole_cpu_ms", lambda values: f"{statistics.median(values):.3g}"),
+        (f"CPU ms/{one}", "cpu_ms", lambda values: f"{statistics.median(values):.{digits}f}"),
+        ("with start-up", "whole_cpu_ms", lambda values: f"{statistics.median(values):.{digits}f}"),
         ("first batch s", "first_batch_s", lambda values: f"{statistics.median(values):.2f}"),
         ("memory MB", "memory_bytes", lambda values: f"{statistics.median(values) / 1e6:,.0f}"),
     ]
@@ -304,6 +312,11 @@ def ratios(result: dict) -> tuple[list[str], list[list[str]]]:
         if ours and name != OURS
     ]
     return head, rows
+
+
+def cpu_digits(result: dict) -> int:
+    """Digits for CPU time: reading takes hundredths of what decoding does."""
+    return 2 if statistics.median(run["cpu_ms"] for runs in result["runs"].values() for run in runs) > 1 else 3
 
 
 def has_later(result: dict) -> bool:

@@ -22,7 +22,7 @@ def run(script: str, *args: object, cache: Path, path: Path | str = PACKAGE) -> 
         capture_output=True,
         check=False,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
     )
 
 
