@@ -52,7 +52,7 @@ check: ## check formatting, lints and documentation; change nothing
 	@venv=$$(tools/setup.sh venv) && set -x && \
 	"$$venv/bin/ruff" check . && "$$venv/bin/ruff" format --check .
 
-# Other loaders take 5 GB: an environment of their own, made on request. FORESEE_BENCH_PYTHON names one that is there.
+# Other loaders take 9 GB: an environment of their own, made on request. FORESEE_BENCH_PYTHON names one that is there.
 .PHONY: bench-setup
 bench-setup: ## install the loaders that `make bench` compares with; one that cannot be is named
 	@tools/setup.sh bench

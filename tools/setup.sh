@@ -5,7 +5,7 @@
 #   tools/setup.sh lint     rustfmt and clippy
 #   tools/setup.sh venv     a virtual environment with tools/requirements-test.txt; prints its path
 #   tools/setup.sh torch    the same with tools/requirements-torch.txt, 3 GB; alone, not with venv
-#   tools/setup.sh bench    an environment with the loaders to compare with, tools/requirements-bench.txt, 5 GB; alone. A
+#   tools/setup.sh bench    an environment with the loaders to compare with, tools/requirements-bench.txt, 9 GB; alone. A
 #                           loader that cannot be installed is named and left out; the next call tries it again
 #   tools/setup.sh bench-or-venv    the path of bench's environment if it was made, else as venv; alone
 #   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
