@@ -12,7 +12,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: ## train on an emulated slow storage without a cache, with nopfs and with foresee; write a report
@@ -52,8 +52,33 @@ check: ## check formatting, lints and documentation; change nothing
 	@venv=$$(tools/setup.sh venv) && set -x && \
 	"$$venv/bin/ruff" check . && "$$venv/bin/ruff" format --check .
 
+# Other loaders take 9 GB: an environment of their own, made on request. FORESEE_BENCH_PYTHON names one that is there.
+.PHONY: bench-setup
+bench-setup: ## install the loaders that `make bench` compares with; one that cannot be is named
+	@tools/setup.sh bench
+
+# What is not installed is left out. As root it also runs the benchmark of a slow shared file system, if there is one.
+ROUNDS := 5
 .PHONY: bench
-bench: ## run the benchmarks
+bench: ## compare with the other loaders that are installed; DATA=FOLDER names a dataset, ROUNDS=5
+	@tools/setup.sh build >/dev/null
+	cargo build --release --package foresee-python --lib --package foresee-cli --bin foresee
+	@set -e; python="$(FORESEE_BENCH_PYTHON)"; \
+	if [ -z "$$python" ]; then python=$$(tools/setup.sh bench-or-venv)/bin/python; fi; \
+	package=$$(tools/package.sh "$(BUILD_DIR)/release"); export PYTHONPATH="$$package"; \
+	data="$(DATA)"; if [ -z "$$data" ]; then data=$$("$$python" -B tools/bench_data.py); fi; \
+	out="$(BUILD_DIR)/bench"; \
+	for each in train raw; do \
+		"$$python" -B "bench/$$each.py" "$$data" --rounds "$(ROUNDS)" --json "$$out/$$each.json"; echo; done; \
+	"$$python" -B bench/plot.py "$$out/train.json" "$$out/raw.json" --output "$$out"; \
+	if [ "$$(id -u)" = 0 ] && [ -e bench/shared_fs.py ]; then "$$python" -B bench/shared_fs.py; fi
+
+.PHONY: bench-docs
+bench-docs: bench ## the same, and put plots and tables into docs/
+	@python3 -B bench/plot.py "$(BUILD_DIR)/bench/train.json" "$(BUILD_DIR)/bench/raw.json" --docs docs
+
+.PHONY: bench-crates
+bench-crates: ## run the crates' own benchmarks
 	@tools/setup.sh build
 	cargo bench --workspace
 
@@ -61,4 +86,4 @@ bench: ## run the benchmarks
 clean: ## remove what the other targets made in this checkout
 	cargo clean
 	rm -rf .pytest_cache .ruff_cache
-	find tests tools python -name __pycache__ -type d -prune -exec rm -rf {} +
+	find bench tests tools python -name __pycache__ -type d -prune -exec rm -rf {} +

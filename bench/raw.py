@@ -1,163 +1,190 @@
 #!/usr/bin/env python3
-"""Raw samples, side by side: foresee, FFCV and torch's DataLoader, whatever of them is installed.
+"""Samples as they are stored, side by side: foresee and whatever of its peers is installed.
 
-    bench/raw.py FOLDER [--rounds 5] [--epochs 3] [--batch 128] [--threads 2]
+    bench/raw.py FOLDER [--rounds 5] [--epochs 3] [--memory "2 GiB"] [--staging "32 MiB"] [--json FILE]
 
-FOLDER has the layout of ImageFolder and should be in the page cache. Each loader runs in a process of its own, the
-loaders take turns, and ratios are of the medians over all rounds. The consumer touches every cache line of every
-sample. FFCV reads a file of its own that is made once beside the folder (FOLDER.beton).
+FOLDER has the layout of ImageFolder and is read once before, so that it is in the page cache. The consumer touches every
+cache line of every sample. FFCV reads a file of its own that is made once beside the folder (FOLDER.beton).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import statistics
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
-
-LOADERS = ["foresee", "ffcv", "torch"]
-
-
-def touch(sample) -> int:
-    """Reads a word of every cache line."""
-    words = np.frombuffer(sample, np.uint64, len(sample) // 8)
-    return int(np.bitwise_xor.reduce(words[::8]))
+from side_by_side import Benchmark, Loader, class_folders, main, options, shuffled_batches
 
 
-def run_foresee(folder: str, args: argparse.Namespace):
+def consume(samples, args: argparse.Namespace) -> int:
+    """Reads a word of every cache line of every sample."""
+    for sample in samples:
+        np.bitwise_xor.reduce(np.frombuffer(sample, np.uint64, len(sample) // 8)[::8])
+    return len(samples)
+
+
+def run_foresee(folder: Path, args: argparse.Namespace):
     import foresee
 
     config = {"staging": {"capacity": args.staging, "threads": args.threads}}
     if args.memory:
         config["tier"] = [{"kind": "memory", "capacity": args.memory}]
-    job = foresee.Job(foresee.ImageFolder(folder), args.batch, args.epochs, config=config)
-    for epoch in range(args.epochs):
-        yield ((len(batch), sum(map(touch, batch.data))) for batch in job.epoch(epoch))
+    with foresee.Job(foresee.ImageFolder(folder), args.batch, args.epochs, drop_last=True, config=config) as job:
+        for epoch in range(args.epochs):
+            yield (batch.data for batch in job.epoch(epoch))
 
 
-def run_torch(folder: str, args: argparse.Namespace):
-    from torch.utils import data
-    from torchvision.datasets import ImageFolder
+def run_torch(folder: Path, args: argparse.Namespace):
+    from torch.utils.data import DataLoader
 
-    class Raw(ImageFolder):
+    class Raw:
+        def __init__(self):
+            self.paths, self.labels = class_folders(folder)
+
+        def __len__(self):
+            return len(self.paths)
+
         def __getitem__(self, index):
-            path, label = self.samples[index]
-            return Path(path).read_bytes(), label
+            return Path(self.paths[index]).read_bytes(), self.labels[index]
 
-    loader = data.DataLoader(
-        Raw(folder), args.batch, shuffle=True, num_workers=args.threads, collate_fn=list, persistent_workers=True
+    loader = DataLoader(
+        Raw(),
+        args.batch,
+        shuffle=True,
+        num_workers=args.threads,
+        drop_last=True,
+        collate_fn=list,
+        persistent_workers=True,
+        multiprocessing_context="fork",
     )
     for _ in range(args.epochs):
-        yield ((len(batch), sum(touch(sample) for sample, _ in batch)) for batch in loader)
+        yield ([data for data, _ in batch] for batch in loader)
 
 
-def run_ffcv(folder: str, args: argparse.Namespace):
+def run_dali(folder: Path, args: argparse.Namespace):
+    from nvidia.dali import fn, pipeline_def
+
+    @pipeline_def(batch_size=args.batch, num_threads=args.threads, device_id=None, seed=0)
+    def pipeline():
+        data, labels = fn.readers.file(file_root=str(folder), random_shuffle=True, name="files")
+        return data, labels
+
+    built = pipeline()
+    built.build()
+    for _ in range(args.epochs):
+        # Views of the batch, no copies.
+        yield (list(map(np.asarray, built.run()[0])) for _ in range(built.epoch_size("files") // args.batch))
+
+
+def run_spdl(folder: Path, args: argparse.Namespace):
+    from spdl.pipeline import PipelineBuilder
+
+    paths, labels = class_folders(folder)
+
+    def load(indices):
+        return [Path(paths[index]).read_bytes() for index in indices], [labels[index] for index in indices]
+
+    for _ in range(args.epochs):
+        pipeline = (
+            PipelineBuilder()
+            .add_source(shuffled_batches(len(paths), args.batch))
+            .pipe(load, concurrency=args.threads)
+            .add_sink(2)
+            .build(num_threads=args.threads, max_failures=0)
+        )
+        with pipeline.auto_stop():
+            yield (data for data, _ in pipeline)
+
+
+def run_tf_data(folder: Path, args: argparse.Namespace):
+    import tensorflow as tf
+
+    paths, labels = class_folders(folder)
+    settings = tf.data.Options()
+    settings.threading.private_threadpool_size = args.threads
+    dataset = (
+        tf.data.Dataset.from_tensor_slices((paths, labels))
+        .shuffle(len(paths))
+        .map(lambda path, label: (tf.io.read_file(path), label), args.threads, deterministic=False)
+        .batch(args.batch, drop_remainder=True)
+        .prefetch(2)
+        .with_options(settings)
+    )
+    for _ in range(args.epochs):
+        yield (data.numpy() for data, _ in dataset)
+
+
+def run_ffcv(folder: Path, args: argparse.Namespace):
     from ffcv.fields.basics import IntDecoder
     from ffcv.fields.bytes import BytesDecoder
-    from ffcv.loader import Loader, OrderOption
+    from ffcv.loader import Loader as FfcvLoader
+    from ffcv.loader import OrderOption
 
-    loader = Loader(
+    loader = FfcvLoader(
         f"{folder}.beton",
         batch_size=args.batch,
         num_workers=args.threads,
         order=OrderOption.RANDOM,
         os_cache=True,
+        drop_last=True,
         pipelines={"data": [BytesDecoder()], "size": [IntDecoder()]},
     )
     for _ in range(args.epochs):
-        yield (
-            (len(rows), sum(touch(row[: size[0]]) for row, size in zip(rows, sizes, strict=True)))
-            for rows, sizes in loader
-        )
+        yield ([row[: size[0]] for row, size in zip(rows, sizes, strict=True)] for rows, sizes in loader)
 
 
-def write_beton(folder: str, threads: int) -> None:
-    """FFCV's own file, samples as they are."""
+def prepare_ffcv(folder: Path, args: argparse.Namespace) -> None:
+    """FFCV's own file, samples as they are; it does not tell their sizes, so they are a field, too."""
+    made = Path(f"{folder}.beton")
+    if made.exists():
+        return
     from ffcv.fields import BytesField, IntField
     from ffcv.writer import DatasetWriter
-    from torchvision.datasets import ImageFolder
 
-    class Raw(ImageFolder):
+    class Files:
+        def __init__(self):
+            self.paths, _ = class_folders(folder)
+
+        def __len__(self):
+            return len(self.paths)
+
         def __getitem__(self, index):
-            content = np.fromfile(self.samples[index][0], np.uint8)
-            return content, len(content)
+            data = np.fromfile(self.paths[index], np.uint8)
+            return data, len(data)
 
-    target = Path(f"{folder}.beton")
-    if not target.exists():
-        writer = DatasetWriter(f"{target}.tmp", {"data": BytesField(), "size": IntField()}, num_workers=threads)
-        writer.from_indexed_dataset(Raw(folder))
-        Path(f"{target}.tmp").replace(target)
+    writer = DatasetWriter(f"{made}.tmp", {"data": BytesField(), "size": IntField()}, num_workers=args.threads)
+    writer.from_indexed_dataset(Files())
+    Path(f"{made}.tmp").replace(made)
 
 
-def measure(loader: str, folder: str, args: argparse.Namespace) -> None:
-    """One process: samples a second, epoch by epoch, as a line of JSON."""
-    began = time.perf_counter()
-    rates, first = [], None
-    for epoch in {"foresee": run_foresee, "ffcv": run_ffcv, "torch": run_torch}[loader](folder, args):
-        start, samples = time.perf_counter(), 0
-        for count, _ in epoch:
-            first = first or time.perf_counter() - began
-            samples += count
-        rates.append(samples / (time.perf_counter() - start))
-    usage = os.times()
-    cpu_s = usage.user + usage.system + usage.children_user + usage.children_system
-    print(json.dumps({"rates": rates, "first_batch_s": first, "cpu_s": cpu_s}))
+def check(samples) -> None:
+    """Samples are whole if they end as JPEG files do."""
+    for sample in samples:
+        if bytes(memoryview(sample)[-2:]) != b"\xff\xd9":
+            sys.exit("a sample is not a whole JPEG file")
 
 
-def installed(loader: str) -> bool:
-    module = {"foresee": "foresee", "ffcv": "ffcv", "torch": "torchvision"}[loader]
-    return subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--staging", default="32 MiB")
-    parser.add_argument("--memory", default="")
-    parser.add_argument("--loaders", nargs="+", default=LOADERS)
-    parser.add_argument("--measure", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    folder = args.folder.rstrip("/")
-    if args.measure:
-        measure(args.measure, folder, args)
-        return
-    loaders = [loader for loader in args.loaders if installed(loader)]
-    if "ffcv" in loaders:
-        write_beton(folder, args.threads)
-    results: dict[str, list[dict]] = {loader: [] for loader in loaders}
-    for _ in range(args.rounds):
-        for loader in loaders:
-            command = [sys.executable, __file__, *sys.argv[1:], "--measure", loader]
-            output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            results[loader].append(json.loads(output.splitlines()[-1]))
-    report(results, args)
-
-
-def report(results: dict[str, list[dict]], args: argparse.Namespace) -> None:
-    first = {loader: statistics.median(run["rates"][0] for run in runs) for loader, runs in results.items()}
-    later = {
-        loader: statistics.median(statistics.mean(run["rates"][1:]) for run in runs) for loader, runs in results.items()
-    }
-    print(
-        f"{'loader':10} {'first epoch':>12} {'later':>12} {'first batch':>12} {'CPU ms/sample':>14} | foresee is so many times faster"
-    )
-    for loader, runs in results.items():
-        batch = statistics.median(run["first_batch_s"] for run in runs)
-        ratios = ""
-        if "foresee" in first and loader != "foresee":
-            ratios = f"first {first['foresee'] / first[loader]:.2f}  later {later['foresee'] / later[loader]:.2f}"
-        print(f"{loader:10} {first[loader]:10.0f}/s {later[loader]:10.0f}/s {batch:10.3f} s | {ratios}")
+BENCHMARK = Benchmark(
+    name="raw",
+    title="Samples as they are stored: shuffled batches of files' bytes",
+    unit="samples",
+    loaders=[
+        Loader("foresee", run_foresee, "foresee", "foresee"),
+        Loader("ffcv", run_ffcv, "ffcv", "ffcv", prepare_ffcv),
+        Loader("spdl", run_spdl, "spdl.pipeline", "spdl"),
+        Loader("dali", run_dali, "nvidia.dali", "nvidia-dali-cuda120"),
+        Loader("tf.data", run_tf_data, "tensorflow", "tensorflow-cpu"),
+        Loader("torch", run_torch, "torch", "torch"),
+    ],
+    consume=consume,
+    check=check,
+)
 
 
 if __name__ == "__main__":
-    main()
+    parser = options(BENCHMARK, __doc__)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--staging", default="32 MiB", help="capacity of foresee's staging buffer")
+    parser.add_argument("--memory", default="", help="capacity of a memory tier of foresee's; else it keeps nothing")
+    main(BENCHMARK, parser)

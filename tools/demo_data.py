@@ -2,7 +2,7 @@
 
 An image is a few soft patches of colour with grain on it, so that it has about the size of a photograph; how much
 grain, and so how many bytes, differs from image to image. A dataset is made under another name and then renamed, so
-that one that is there is whole.
+that one that is there is whole. tools/bench_data.py makes its own images and the rest as here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,18 +31,32 @@ def cache_folder() -> Path:
     return (named if named.is_absolute() else Path.home() / ".cache") / "foresee"
 
 
-def dataset(images: int, progress: Callable[[int], None], cache: Path | None = None) -> Path:
+@dataclass(frozen=True)
+class Kind:
+    """How the images of a dataset look, and how they are filed. `save` writes one, given its path and its number."""
+
+    name: str
+    classes: int
+    save: Callable[[Path, int], None]
+
+
+def dataset(images: int, progress: Callable[[int], None], cache: Path | None = None, kind: Kind | None = None) -> Path:
     """The folder with so many images, made if it is not there; `progress` is told how many there are so far."""
-    folder = (cache or cache_folder()) / f"demo-{VERSION}-{images}"
+    kind = kind or DEMO
+    folder = (cache or cache_folder()) / f"{kind.name}-{images}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        for label in range(CLASSES):
-            (made / f"class-{label}").mkdir()
+        digits = len(str(kind.classes - 1))
+        # No folder stays empty: loaders refuse that.
+        folders = [made / f"class-{label:0{digits}}" for label in range(min(kind.classes, images))]
+        for each in folders:
+            each.mkdir()
+        paths = [folders[index % kind.classes] / f"{index:05}.jpg" for index in range(images)]
         with ProcessPoolExecutor(os.cpu_count()) as pool:
-            for done, _ in enumerate(pool.map(_save, [made] * images, range(images), chunksize=20), 1):
+            for done, _ in enumerate(pool.map(kind.save, paths, range(images), chunksize=20), 1):
                 progress(done)
         made.chmod(0o755)
         _rename(made, folder)
@@ -59,8 +74,7 @@ def _rename(made: Path, folder: Path) -> None:
             raise
 
 
-def _save(folder: Path, index: int) -> None:
-    path = folder / f"class-{index % CLASSES}" / f"{index:05}.jpg"
+def _save(path: Path, index: int) -> None:
     _image(index).save(path, "JPEG", quality=QUALITY)
 
 
@@ -71,3 +85,6 @@ def _image(index: int) -> Image.Image:
     grain = int(rng.integers(10, 50))
     pixels = smooth + rng.integers(-grain, grain + 1, (HEIGHT, WIDTH, 1), dtype=np.int16)
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+DEMO = Kind(f"demo-{VERSION}", CLASSES, _save)

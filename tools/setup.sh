@@ -5,6 +5,9 @@
 #   tools/setup.sh lint     rustfmt and clippy
 #   tools/setup.sh venv     a virtual environment with tools/requirements-test.txt; prints its path
 #   tools/setup.sh torch    the same with tools/requirements-torch.txt, 3 GB; alone, not with venv
+#   tools/setup.sh bench    an environment with the loaders to compare with, tools/requirements-bench.txt, 9 GB; alone. A
+#                           loader that cannot be installed is named and left out; the next call tries it again
+#   tools/setup.sh bench-or-venv    the path of bench's environment if it was made, else as venv; alone
 #   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
 #
 # Words can be combined, so that one apt-get run (or one line) covers all missing packages. Only the path of the
@@ -124,6 +127,21 @@ ensure_packages() {
     [ -z "$packages" ] || die "still missing after apt-get install:$packages (is another cc or python3 first in PATH?)"
 }
 
+# For what is good to have: installs $packages, or says in one line what follows without them.
+try_packages() {
+    # Subshells, because a failed apt_install ends the shell that it is in.
+    if have apt-get && [ "$(id -u)" = 0 ]; then
+        (apt_install "") && return 0
+    elif have apt-get && have sudo && sudo -n true >/dev/null 2>&1; then
+        (apt_install "sudo -n") && return 0
+    else
+        say "$1; install what is missing with: sudo apt-get install$packages"
+        return 1
+    fi
+    say "$1"
+    return 1
+}
+
 # --- Browser ---------------------------------------------------------------------------------------------------------
 
 # The names that tests/report/conftest.py looks for.
@@ -133,15 +151,7 @@ have_browser() { have chromium || have chromium-browser || have google-chrome; }
 ensure_browser() {
     have_browser && return 0
     packages=" chromium"
-    skipped="the tests of reports in a browser are skipped"
-    # Subshells, because a failed apt_install ends the shell that it is in.
-    if have apt-get && [ "$(id -u)" = 0 ]; then
-        (apt_install "") || say "without a browser $skipped"
-    elif have apt-get && have sudo && sudo -n true >/dev/null 2>&1; then
-        (apt_install "sudo -n") || say "without a browser $skipped"
-    else
-        say "no browser: $skipped; install it with: sudo apt-get install$packages"
-    fi
+    try_packages "without a browser the tests of reports in a browser are skipped" || :
 }
 
 # --- Rust ------------------------------------------------------------------------------------------------------------
@@ -195,11 +205,14 @@ name_venv() {
 venv_complete() { [ -n "${venv:-}" ] && [ -e "$venv/.complete" ] && [ -x "$venv/bin/python" ]; }
 
 build_venv() {
-    say "making the test tools' environment in $venv"
+    say "making the environment $venv"
     rm -rf "$venv"
-    # Settings that would send the packages elsewhere.
-    unset PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
     python3 -I -m venv "$venv" >&2 || die "python3 -m venv failed in $venv"
+    if [ "$want_bench" = 1 ]; then
+        bench_pip --only-binary :all: numpy pillow || die "pip could not install numpy and pillow; check the network"
+        : >"$venv/.complete"
+        return 0
+    fi
     # Wheels only: a source build would run code that no hash covers. What torch brings along differs by machine, so its
     # pins have no hashes.
     hashes=--require-hashes
@@ -211,8 +224,52 @@ build_venv() {
     : >"$venv/.complete"
 }
 
+# --- Other loaders ---------------------------------------------------------------------------------------------------
+
+# pip with the pins as limits, so that a part brings only what it needs. No hashes: what torch brings differs by machine.
+bench_pip() {
+    "$venv/bin/python" -I -m pip install --quiet --disable-pip-version-check --no-input -c "$requirements" "$@" >&2
+}
+
+# A loader that is there is marked, so that only what failed is tried again. FFCV is built from source, and SPDL needs
+# FFmpeg's libraries.
+bench_part() {
+    part=$1
+    shift
+    [ ! -e "$venv/.has-$part" ] || return 0
+    say "installing $part"
+    packages=
+    case $part in
+        ffcv)
+            have g++ || packages=" g++"
+            pkg-config --exists opencv4 libturbojpeg 2>/dev/null ||
+                packages="$packages pkg-config libopencv-dev libturbojpeg0-dev"
+            headers=$("$venv/bin/python" -I -c 'import sysconfig; print(sysconfig.get_path("include"))')
+            [ -e "$headers/Python.h" ] || packages="$packages python3-dev"
+            ;;
+        spdl) have ffmpeg || packages=" ffmpeg" ;;
+    esac
+    without="without $part, until the next \`make bench-setup\` can install it"
+    if [ -n "$packages" ]; then
+        try_packages "$without" || return 0
+    fi
+    bench_pip "$@" || {
+        say "$without"
+        return 0
+    }
+    : >"$venv/.has-$part"
+}
+
+bench_parts() {
+    bench_part torch --only-binary :all: torch torchvision
+    bench_part dali --only-binary :all: nvidia-dali-cuda120
+    bench_part spdl --only-binary :all: spdl
+    bench_part tf.data --only-binary :all: tensorflow-cpu
+    bench_part ffcv ffcv opencv-python-headless
+}
+
 ensure_venv() {
-    if ! venv_complete; then
+    if ! venv_complete || [ "$want_bench" = 1 ]; then
         mkdir -p "$cache" || die "cannot make $cache; set XDG_CACHE_HOME to a writable directory"
         # A subshell, so that the lock goes with it.
         (
@@ -220,7 +277,10 @@ ensure_venv() {
                 say "waiting for another run that makes $venv"
                 flock -w "$lock_wait_s" 9 || die "gave up waiting for the lock $venv.lock"
             }
+            # Settings that would send the packages elsewhere.
+            unset PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
             venv_complete || build_venv
+            [ "$want_bench" = 0 ] || bench_parts
         ) 9>"$venv.lock"
     fi
     printf '%s\n' "$venv"
@@ -228,8 +288,8 @@ ensure_venv() {
 
 # ---------------------------------------------------------------------------------------------------------------------
 
-want_build=0 want_lint=0 want_venv=0 want_browser=0 want_torch=0 without=
-[ $# -gt 0 ] || die "usage: tools/setup.sh build|lint|venv|torch|browser ..."
+want_build=0 want_lint=0 want_venv=0 want_browser=0 want_torch=0 want_bench=0 without=
+[ $# -gt 0 ] || die "usage: tools/setup.sh build|lint|venv|torch|bench|bench-or-venv|browser ..."
 for word in "$@"; do
     case $word in
         build) want_build=1 ;;
@@ -240,8 +300,18 @@ for word in "$@"; do
             requirements=$root/tools/requirements-torch.txt
             without=", or leave these tests out with FORESEE_SKIP_TORCH=1"
             ;;
+        bench)
+            want_venv=1 want_bench=1
+            requirements=$root/tools/requirements-bench.txt
+            ;;
+        bench-or-venv)
+            want_venv=1
+            requirements=$root/tools/requirements-bench.txt
+            find_python
+            venv_complete || requirements=$root/tools/requirements-test.txt
+            ;;
         browser) want_browser=1 ;;
-        *) die "tools/setup.sh: no such word: $word (build, lint, venv, torch, browser)" ;;
+        *) die "tools/setup.sh: no such word: $word (build, lint, venv, torch, bench, bench-or-venv, browser)" ;;
     esac
 done
 

@@ -57,10 +57,14 @@ case "$*" in
 esac
 """
 
+# What it cannot install is a word in `offline`, or all if that is empty; headers for building from source are there.
 VENV_PYTHON = """
+case "$*" in *sysconfig*) echo "$machine" && : >"$machine/Python.h" && exit 0 ;; esac
 echo pip >>"$calls"
 sleep 0.3
-[ ! -e "$machine/offline" ]
+[ ! -e "$machine/offline" ] && exit 0
+[ -s "$machine/offline" ] || exit 1
+case "$*" in *"$(cat "$machine/offline")"*) exit 1 ;; esac
 """
 
 
@@ -346,6 +350,53 @@ def test_concurrent_runs_make_the_venv_once(machine):
         runs = [run.result() for run in [pool.submit(machine.setup, "venv") for _ in range(4)]]
     assert [run.returncode for run in runs] == [0] * 4
     assert len({run.stdout for run in runs}) == 1
+    assert machine.calls() == ["venv", "pip"]
+
+
+PARTS = ["torch", "dali", "spdl", "tf.data", "ffcv"]
+
+
+@pytest.fixture
+def bench_machine(machine):
+    """With what FFCV is built from, and FFmpeg for SPDL."""
+    for tool in ("g++", "pkg-config", "ffmpeg"):
+        machine.stub(tool, "exit 0")
+    return machine
+
+
+def test_loaders_to_compare_with_go_into_an_environment_of_their_own(bench_machine):
+    done = bench_machine.setup("bench")
+    assert done.returncode == 0, done.stderr
+    assert bench_machine.calls() == ["venv"] + ["pip"] * (1 + len(PARTS))
+    assert done.stdout == bench_machine.setup("bench-or-venv").stdout == bench_machine.setup("bench").stdout
+    assert len(bench_machine.calls()) == 2 + len(PARTS)
+    assert bench_machine.setup("venv").stdout != done.stdout
+
+
+def test_a_loader_that_cannot_be_installed_is_named_and_tried_again(bench_machine):
+    bench_machine.write("offline", "nvidia-dali")
+    done = bench_machine.setup("bench")
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if "without" in line] == [
+        "foresee: without dali, until the next `make bench-setup` can install it"
+    ]
+    (bench_machine.home / "offline").unlink()
+    bench_machine.calls_file.write_text("")
+    assert bench_machine.setup("bench").returncode == 0
+    assert bench_machine.calls() == ["pip"]
+
+
+def test_packages_that_a_loader_needs_are_named(machine):
+    done = machine.setup("bench")
+    assert done.returncode == 0
+    lines = [line for line in done.stderr.splitlines() if "without" in line]
+    assert len(lines) == 2
+    assert "spdl" in lines[0] and lines[0].endswith("sudo apt-get install ffmpeg")
+    assert "ffcv" in lines[1] and lines[1].endswith("apt-get install g++ pkg-config libopencv-dev libturbojpeg0-dev")
+
+
+def test_without_other_loaders_the_test_tools_do(machine):
+    assert machine.setup("bench-or-venv").stdout == machine.setup("venv").stdout
     assert machine.calls() == ["venv", "pip"]
 
 
