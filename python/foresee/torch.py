@@ -180,13 +180,15 @@ class DataLoader:
         if not (self._resumes and self.generator is not None):
             # torch draws this for its workers; without it whatever the trainer draws next would differ.
             _torch.empty((), dtype=_torch.int64).random_(generator=self.generator)
-        self._resumes = False
+        resumes, self._resumes = self._resumes, False
         if self._leader is not None and self._leader.epoch != self._begin[0]:
             self._begin = (self._leader.epoch, 0)
         epoch, step = self._begin
         if epoch >= self.job.epochs:
             raise ConfigError(f"epoch {epoch}: the loader was made for epochs={self.job.epochs}")
-        self._warn_if_repeated(epoch, step)
+        if not resumes:
+            self._warn_if_repeated(epoch)
+        self._begun.add(epoch)
         groups = self._go_to(epoch, step)
         self._place, self._begin, self._underway = (epoch, step), (epoch + 1, 0), True
         iteration = Iteration(self, groups)
@@ -287,11 +289,10 @@ class DataLoader:
         if running is not None:
             running.close()
 
-    def _warn_if_repeated(self, epoch: int, step: int) -> None:
-        if epoch in self._begun and step == 0 and self._draws and self._drawn is None:
+    def _warn_if_repeated(self, epoch: int) -> None:
+        if epoch in self._begun and self._draws and self._drawn is None:
             said = f"epoch {epoch} begins again with the same order; leave set_epoch away, or give it another epoch"
             self._warn(said, 4)
-        self._begun.add(epoch)
 
     def _warn(self, said: str, stacklevel: int) -> None:
         if not self._warned:
@@ -318,21 +319,21 @@ class DataLoader:
         batches, before = self._loaded_batches, self._epoch_batches
         if batches is None:
             batches = self._draw()
-            if batches == before and _order.keeper_of_epochs(self._drawn) is not None:
+            keeper = _order.keeper_of_epochs(self._drawn)
+            if batches == before and keeper is not None and getattr(keeper, "shuffle", True):
                 self._warn("the sampler gives the same order again; call its set_epoch with each epoch", 5)
-        self._epoch_batches, self._loaded_batches = batches, None
         size = self._native_size(batches)
         if size != self.job.batch_size:
             self.job.close()
             self.job = Job(self._source, size, **self._options)
         left = batches[step:]
-        if not left:
-            return []
         # Steps of the job are the loader's where those have one size, else single samples.
         grouped = [1] * len(left) if not self._unequal else [len(batch) for batch in left]
         begin = step if not self._unequal else sum(len(batch) for batch in batches[:step])
-        self._used = True
-        self.job._inner.reorder(epoch, begin, [sample for batch in batches for sample in batch])
+        if left:
+            self._used = True
+            self.job._inner.reorder(epoch, begin, [sample for batch in batches for sample in batch])
+        self._epoch_batches, self._loaded_batches = batches, None
         return grouped
 
     def _draw(self) -> list[list[int]]:
