@@ -17,7 +17,7 @@ from ._job import Epoch, Job
 _TERMINAL_S = 0.5
 _NOTEBOOK_S = 10.0
 #: Of a terminal that does not tell.
-_COLUMNS = 120
+_COLUMNS = 80
 
 
 def progress(batches: Any, *, file: TextIO | None = None) -> Iterator[Any]:
