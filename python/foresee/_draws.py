@@ -6,15 +6,16 @@ every call of torch; the one here hands each function that draws a generator tha
 """
 
 import contextlib
+import importlib
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-from torch.overrides import TorchFunctionMode
-
 from . import _native
 from ._errors import ForeseeError
+from ._torch import torch
+
+_Mode: Any = importlib.import_module("torch.overrides").TorchFunctionMode
 
 _FUNCTIONS = (
     *("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "binomial"),
@@ -32,7 +33,7 @@ _DRAWING = frozenset(
 )
 
 
-class _Keyed(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+class _Keyed(_Mode):  # type: ignore[misc]
     """Hands a generator to all that draws and was not given one."""
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class _Keyed(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
 def _on_cpu(args: Any, kwargs: Any) -> bool:
     tensor = next((value.device for value in args if isinstance(value, torch.Tensor)), None)
     device = kwargs.get("device") or tensor or torch.get_default_device()
-    return torch.device(device).type == "cpu"
+    return bool(torch.device(device).type == "cpu")
 
 
 class _Local(threading.local):

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-import torch
-import torch.utils.data
-
 from . import _native
 from ._errors import ConfigError, ForeseeError, SampleError
 from ._mapped import JOB_ENDED
+from ._torch import data as torch_data
+from ._torch import torch
 
 if TYPE_CHECKING:
     from .torch import DataLoader
@@ -141,10 +140,10 @@ class Iteration:
     def _collated(self, pairs: list[tuple[Any, Any]]) -> Any:
         collate: Callable[[Any], Any] | None = self._loader.collate_fn
         if not self._is_batched():
-            return (collate or torch.utils.data.default_convert)(pairs[0])
+            return (collate or torch_data.default_convert)(pairs[0])
         if collate is not None:
             return collate(pairs)
-        made = torch.utils.data.default_collate(pairs)
+        made = torch_data.default_collate(pairs)
         # torch's loader gives a list here, its users unpack it; a tuple is what foresee's other batches are.
         return tuple(made) if isinstance(made, list) else made
 

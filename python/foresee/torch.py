@@ -22,19 +22,13 @@ from typing import Any, Self
 
 from . import _check, _order, transforms
 from ._dataset import Dataset, Files
+from ._draws import keyed, sample_seed
 from ._errors import ConfigError, ForeseeError
+from ._iteration import Iteration, has_accelerator
 from ._job import Job
 from ._mapped import Feeder, Maker, Mapped, Workers
-
-try:
-    _torch: Any = importlib.import_module("torch")
-    _data: Any = importlib.import_module("torch.utils.data")
-except ImportError as missing:
-    raise ImportError(
-        "foresee.torch needs PyTorch: install torch, or use foresee.Job, which needs nothing"
-    ) from missing
-from ._draws import keyed, sample_seed
-from ._iteration import Iteration, has_accelerator
+from ._torch import data as _data
+from ._torch import torch as _torch
 
 __all__ = ["DataLoader", "sample_seed"]
 
@@ -139,7 +133,7 @@ class DataLoader:
         self._loaded_batches: list[list[int]] | None = None
         self._ready = True
 
-    __class_getitem__ = classmethod(types.GenericAlias)
+    __class_getitem__: Any = classmethod(types.GenericAlias)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED and getattr(self, "_ready", False):
