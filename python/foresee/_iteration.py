@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from . import _native
-from ._errors import ConfigError, ForeseeError, SampleError
+from ._errors import ArgumentTypeError, ConfigError, ForeseeError, SampleError
 from ._mapped import JOB_ENDED
 from ._torch import data as torch_data
 from ._torch import torch
@@ -36,6 +36,9 @@ class Iteration:
 
     def __iter__(self) -> Self:
         return self
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError("an iteration cannot be pickled: pickle the loader, or its state_dict()")
 
     def __len__(self) -> int:
         """Batches of an epoch, as torch's."""

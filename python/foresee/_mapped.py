@@ -49,12 +49,7 @@ class Mapped:
     @staticmethod
     def of(dataset: Any) -> "Mapped":
         """What the loader can read of a dataset; a ``Subset`` is a part of one."""
-        indices: list[int] | None = None
-        whole = dataset
-        while not hasattr(whole, "samples") and hasattr(whole, "dataset") and hasattr(whole, "indices"):
-            part = [int(index) for index in whole.indices]
-            indices = part if indices is None else [part[index] for index in indices]
-            whole = whole.dataset
+        whole, indices = unwrapped(dataset)
         samples = getattr(whole, "samples", None)
         if not isinstance(samples, Sequence) or not all(isinstance(one, Sequence) and len(one) == 2 for one in samples):
             raise ArgumentTypeError(
@@ -86,6 +81,16 @@ class Mapped:
             wrong = SampleError(f"sample {index} ({path}): {_said(cause)}")
             wrong.sample, wrong.path = index, str(path)
             raise wrong from cause
+
+
+def unwrapped(dataset: Any) -> tuple[Any, list[int] | None]:
+    """The whole dataset, and which of its samples a ``Subset`` of it has."""
+    indices: list[int] | None = None
+    while not hasattr(dataset, "samples") and hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
+        part = [int(index) for index in dataset.indices]
+        indices = part if indices is None else [part[index] for index in indices]
+        dataset = dataset.dataset
+    return dataset, indices
 
 
 class Maker:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import multiprocessing.context
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -26,9 +27,12 @@ def of_distributed(sampler: Any) -> dict[str, Any]:
 def sample(index: Any) -> int:
     """An index as a sampler gives it; tensors with one number are fine."""
     try:
-        return int(index)
-    except (TypeError, ValueError):
+        number = operator.index(index)
+    except TypeError:
         raise ArgumentTypeError(f"sampler: {_check.shown(index)} is no number of a sample") from None
+    if number < 0:
+        raise ConfigError(f"sampler: {number} is no number of a sample; they count from 0")
+    return number
 
 
 def refuse_contradictions(

@@ -23,10 +23,10 @@ from typing import Any, Self
 from . import _check, _order, transforms
 from ._dataset import Dataset, Files
 from ._draws import keyed, sample_seed
-from ._errors import ConfigError, ForeseeError
+from ._errors import ArgumentTypeError, ConfigError, ForeseeError
 from ._iteration import Iteration, has_accelerator
 from ._job import Job
-from ._mapped import Feeder, Maker, Mapped, Workers
+from ._mapped import Feeder, Maker, Mapped, Workers, unwrapped
 from ._torch import data as _data
 from ._torch import torch as _torch
 
@@ -91,6 +91,8 @@ class DataLoader:
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
         _order.refuse_settings(given)
+        if generator is not None and not isinstance(generator, _torch.Generator):
+            raise ArgumentTypeError(f"generator={_check.shown(generator)}: give a torch.Generator")
         _order.refuse_contradictions(batch_size, shuffle, sampler, batch_sampler, drop_last)
         self.dataset, self.num_workers = dataset, num_workers
         self.batch_size = None if batch_sampler is not None else batch_size
@@ -368,13 +370,21 @@ class DataLoader:
 
 def _source(dataset: Any) -> tuple[Mapped | None, Dataset]:
     """The dataset that the job reads, and how its samples are made where Python makes them."""
-    if isinstance(dataset, Dataset):
-        return None, dataset
+    whole, indices = unwrapped(dataset)
+    if isinstance(whole, Dataset):
+        return None, whole if indices is None else _part(whole, indices)
     mapped = Mapped.of(dataset)
     transform = mapped.transform
     if isinstance(transform, transforms.Transform):
         return None, Files(mapped.paths(), mapped.targets(), transform=transform)
     return mapped, Files(mapped.paths())
+
+
+def _part(whole: Dataset, indices: list[int]) -> Files:
+    """A ``Subset`` of a dataset of ours."""
+    paths, labels = whole.paths(), whole.labels
+    chosen = [paths[index] for index in indices], [labels[index] for index in indices]
+    return Files(*chosen, transform=whole.transform, throttle=whole.throttle)
 
 
 def _is_distributed(sampler: Any, source: Dataset) -> bool:

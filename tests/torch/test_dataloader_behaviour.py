@@ -245,9 +245,10 @@ def test_what_has_no_files_is_refused(dataset):
         DataLoader(dataset)
 
 
-def test_an_index_outside_of_the_dataset_is_named(rows):
-    with pytest.raises(ValueError, match="41"):
-        list(DataLoader(foresee.Files(*rows), 2, sampler=[0, 41]))
+@pytest.mark.parametrize("index", [41, -1, 2**40])
+def test_an_index_outside_of_the_dataset_is_named(rows, index):
+    with pytest.raises(ValueError, match=str(index)):
+        list(DataLoader(foresee.Files(*rows), 2, sampler=[0, index]))
 
 
 def test_a_second_iteration_ends_the_first(rows):
@@ -399,6 +400,8 @@ def test_images_changed_in_place_stay_as_they_are_for_the_next_epoch(images):
         ({"sampler": 3}, "sampler=3"),
         ({"batch_sampler": 3}, "batch_sampler=3"),
         ({"sampler": ["a"]}, "sampler: 'a' is no number"),
+        ({"sampler": [1.5]}, "sampler: 1.5 is no number"),
+        ({"generator": 3}, "generator=3"),
         ({"batch_size": "4"}, "batch_size='4'"),
         ({"batch_size": None, "sampler": [[0, 1], [2, 3]]}, "is no number of a sample"),
     ],
@@ -604,6 +607,8 @@ def test_a_loader_can_be_pickled_and_goes_on_where_it_stood(rows, options):
     list(loader)
     iteration = iter(loader)
     next(iteration)
+    with pytest.raises(TypeError, match="pickle the loader"):
+        pickle.dumps(iteration)
     copy = pickle.loads(pickle.dumps(loader))
     assert_same(list(iteration), copy)
     assert_same(loader, copy)

@@ -2,15 +2,17 @@
 
 import shutil
 import threading
+from collections import namedtuple
 from pathlib import Path
 
 import foresee
+import numpy
 import pytest
 import torch
 from foresee import transforms as T
 from foresee.torch import DataLoader
 from torch.utils.data import DataLoader as Torchs
-from torch.utils.data import DistributedSampler, Subset
+from torch.utils.data import DistributedSampler, Subset, random_split
 from torchvision import datasets
 from torchvision import transforms as tv
 
@@ -43,6 +45,14 @@ def test_an_image_folder_gives_what_it_gives_with_torch(images, workers):
 def test_a_subset_is_a_part_of_its_dataset(images):
     part = Subset(Subset(datasets.ImageFolder(images, STEPS), range(30, 0, -1)), [3, 0, 9])
     assert same(Torchs(part, 2), DataLoader(part, 2))
+
+
+def test_a_subset_of_a_dataset_of_ours_is_a_part_of_it(images):
+    whole = native(images, None)
+    data, labels = next(iter(DataLoader(whole, 37)))
+    part = Subset(Subset(whole, range(30, 0, -1)), [3, 0, 9])
+    ((got, targets),) = DataLoader(part, 3)
+    assert torch.equal(got, data[[27, 30, 21]]) and torch.equal(targets, labels[[27, 30, 21]])
 
 
 def test_a_loader_of_the_datasets_own_gets_the_file(images):
@@ -260,3 +270,87 @@ except KeyboardInterrupt:
         encoding="utf-8",
     )
     assert ended.stdout == "interrupted\n" and not ended.stderr
+
+
+Pair = namedtuple("Pair", "mean size")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda image: {"size": torch.tensor(image.size), "more": {"height": image.size[1]}},
+        lambda image: Pair(float(image.size[0]), image.size),
+        lambda image: numpy.ones((2, 3)) * image.size[1],
+        lambda image: numpy.float16(image.size[1]),
+        lambda image: numpy.uint8(image.size[1]),
+        lambda image: str(image.size),
+    ],
+)
+def test_whatever_a_transform_makes_is_collated_as_by_torch(images, make, workers):
+    dataset = datasets.ImageFolder(images, make)
+    for batch_size in (4, None):
+        theirs = [tuple(batch) for batch in Torchs(dataset, batch_size)]
+        with DataLoader(dataset, batch_size, num_workers=workers) as ours:
+            assert repr(theirs) == repr([tuple(batch) for batch in ours])
+
+
+def test_batches_are_in_order_also_where_the_first_is_late(images):
+    started = threading.Event()
+
+    def late(image):
+        # The first image waits until another thread has made its own.
+        if image.size[1] == 40:
+            assert started.wait(60)
+        else:
+            started.set()
+        return image.size[1]
+
+    dataset = datasets.ImageFolder(images, late)
+    heights = [40 + int(Path(path).stem) for path, _ in dataset.samples]
+    with DataLoader(dataset, 1, num_workers=2, in_order=True) as loader:
+        assert [int(height) for height, _ in loader] == heights
+
+
+def test_several_loaders_run_side_by_side(images):
+    dataset = datasets.ImageFolder(images, STEPS)
+    loaders = [DataLoader(dataset, 4, num_workers=workers, shuffle=True) for workers in (0, 1, 2)]
+    batches = list(zip(*loaders, strict=True))
+    assert len(batches) == 10
+    assert all(torch.equal(first, other) for (first, _), *others in batches for other, _ in others)
+    for loader in loaders:
+        loader.close()
+
+
+def test_a_random_split_is_read_as_by_torch(images):
+    parts = random_split(datasets.ImageFolder(images, STEPS), [0.3, 0.7], torch.Generator().manual_seed(1))
+    for part in parts:
+        assert same(Torchs(part, 4), DataLoader(part, 4))
+
+
+def test_what_goes_wrong_where_a_worker_starts_is_raised(images):
+    def wrong(_):
+        raise RuntimeError("no such worker")
+
+    with (
+        DataLoader(datasets.ImageFolder(images, STEPS), num_workers=2, worker_init_fn=wrong) as loader,
+        pytest.raises(RuntimeError, match="no such worker"),
+    ):
+        list(loader)
+
+
+def test_a_timeout_is_a_runtime_error_and_loses_nothing(images):
+    proceed = threading.Event()
+
+    def slow(image):
+        assert proceed.wait(60)
+        return image.size[1]
+
+    dataset = datasets.ImageFolder(images, slow)
+    with DataLoader(dataset, 4, num_workers=2, timeout=0.1) as loader:
+        iteration = iter(loader)
+        with pytest.raises(RuntimeError, match="timeout=0.1"):
+            next(iteration)
+        proceed.set()
+        loader.timeout = 60
+        assert sum(len(labels) for _, labels in iteration) == 37
