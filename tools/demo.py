@@ -3,8 +3,8 @@
 
     tools/demo.py [--images N] [--mb-per-s R] [--compute-ms T] [--report FILE.html] ...
 
-The images are real files, read by the real loader; the storage is emulated (a read takes as long as it would), and the
-trainer sleeps instead of computing. What the simulator says of the same job stands beside what was measured, and
+The images are real files, read, decoded and augmented by the real loader; the storage is emulated (a read takes as long
+as it would), and the trainer sleeps instead of computing. What the simulator says of the same job stands beside what was measured, and
 `foresee report` makes a page of both. Needs the package `foresee` and the tools of tools/requirements-test.txt; no torch.
 """
 
@@ -22,12 +22,16 @@ from typing import Any
 
 import demo_data
 import foresee
+from foresee import transforms
 
 # What the demo calls it, and the policy. The first is what the others are compared with.
 RUNS = {"plain": "staging-buffer", "nopfs": "nopfs", "foresee": "foresee"}
 MEMORY_THREADS = 2  # the loader's default for a tier
 # Reading memory is not what the demo is about: as fast as that of any machine, for the simulator.
 MEMORY_MB_PER_S = 5_000
+# What a batch holds of an image: its colours as bytes, as for a trainer that normalises on its accelerator.
+EDGE = 224
+DECODED_BYTES = 3 * EDGE * EDGE
 BAR_WIDTH = 30
 REDRAW_S = 0.1
 
@@ -69,9 +73,9 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def decoded(batch: foresee.Batch) -> int:
-    """What a trainer does with a batch before it computes. Here: looks at the bytes."""
-    return sum(memoryview(sample)[0] for sample in batch.data)
+def images(folder: Path, throttle: foresee.Throttle | None = None) -> foresee.ImageFolder:
+    augment = transforms.Compose([transforms.RandomResizedCrop(EDGE), transforms.RandomHorizontalFlip()])
+    return foresee.ImageFolder(folder, transform=augment, throttle=throttle)
 
 
 def config(args: argparse.Namespace, memory_bytes: int) -> dict[str, Any]:
@@ -83,22 +87,21 @@ def config(args: argparse.Namespace, memory_bytes: int) -> dict[str, Any]:
 
 def staging_bytes(args: argparse.Namespace) -> int:
     """Four batches: enough to read ahead, too little to be a cache."""
-    return 4 * args.batch * 150_000
+    return 4 * args.batch * DECODED_BYTES
 
 
 def train(name: str, policy: str, folder: Path, args: argparse.Namespace, memory_bytes: int) -> dict[str, Any]:
     """One run, in the form that `foresee report` takes."""
     # A storage of its own for each run, so that none inherits another's queue.
     storage = foresee.emulate(f"demo-{os.getpid()}-{name}", args.mb_per_s, args.latency_ms)
-    dataset = foresee.ImageFolder(folder, throttle=storage)
+    dataset = images(folder, storage)
     epochs: list[dict[str, Any]] = []
     with foresee.Job(dataset, args.batch, args.epochs, policy=policy, config=config(args, memory_bytes)) as job:
         bar = Bar(name, len(job))
         before, began = {"stall_s": 0.0, "origins": {}}, time.monotonic()
         for epoch in range(args.epochs):
             for batch in job.epoch(epoch):
-                decoded(batch)
-                del batch
+                del batch  # A trainer would have it on its accelerator by now.
                 time.sleep(args.compute_ms / 1e3)
                 now = job.stats()
                 waited = now["stall_s"] / max(now["elapsed_s"], 1e-9)
@@ -120,7 +123,17 @@ def lap(before: dict[str, Any], now: dict[str, Any], total_s: float) -> dict[str
     return {"total_s": total_s, "stall_s": now["stall_s"] - before["stall_s"], "read_bytes": read}
 
 
-def scenario(args: argparse.Namespace, sizes: list[int], memory_bytes: int) -> str:
+def decoding_mb_per_s(folder: Path, args: argparse.Namespace) -> float:
+    """What the threads decode of files together, on this machine: the storage is not emulated here."""
+    dataset = images(folder)
+    with foresee.Job(dataset, args.batch, 1, config=config(args, 0)) as job:
+        began = time.monotonic()
+        for _ in job:
+            pass
+        return sum(dataset.sizes) / 1e6 / (time.monotonic() - began)
+
+
+def scenario(args: argparse.Namespace, sizes: list[int], memory_bytes: int, decoding_mb_per_s: float) -> str:
     """The same job and machine, for the simulator (docs/scenarios.md)."""
     compute_s = -(-len(sizes) // args.batch) * args.compute_ms / 1e3
     tiers = [("staging", staging_bytes(args), args.threads), ("memory", memory_bytes, MEMORY_THREADS)]
@@ -139,7 +152,8 @@ global_batch = {args.batch}
 epochs = {args.epochs}
 shuffle = "torch"
 compute_mb_per_s = {sum(sizes) / 1e6 / max(compute_s, 1e-9)}
-preprocess_mb_per_s = {MEMORY_MB_PER_S}
+preprocess_mb_per_s = {{ {args.threads} = {decoding_mb_per_s} }}
+decoded_mb_per_mb = {DECODED_BYTES * len(sizes) / sum(sizes)}
 [dataset]
 samples = {len(sizes)}
 size_mb = {{ file = "sizes.txt" }}
@@ -167,10 +181,10 @@ def command(*words: str | Path) -> str:
     return done.stdout
 
 
-def predict(args: argparse.Namespace, sizes: list[int], memory_bytes: int) -> dict[str, Any]:
+def predict(args: argparse.Namespace, sizes: list[int], memory_bytes: int, decoding: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "demo.toml"
-        path.write_text(scenario(args, sizes, memory_bytes))
+        path.write_text(scenario(args, sizes, memory_bytes, decoding))
         path.with_name("sizes.txt").write_text("".join(f"{size / 1e6}\n" for size in sizes))
         chosen = [word for policy in RUNS.values() for word in ("--policy", policy)]
         return json.loads(command("simulate", path, "--json", *chosen))
@@ -242,7 +256,7 @@ def main() -> None:
     )
     print()
     runs = [train(name, policy, folder, args, memory_bytes) for name, policy in RUNS.items()]
-    predicted = predict(args, sizes, memory_bytes)
+    predicted = predict(args, sizes, memory_bytes, decoding_mb_per_s(folder, args))
     for run, (name, policy) in zip(runs, RUNS.items(), strict=True):
         assert run["name"] == name
         run["prediction"] = next(result for result in predicted["results"] if result["policy"] == policy)

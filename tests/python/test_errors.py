@@ -46,7 +46,9 @@ ARGUMENTS = [
     ({"config": {"staging": {"capacity": "10 B"}}}, "give staging.capacity at least the size of the largest sample"),
     ({"config": {"tier": [{"kind": "memory", "capacity": "4096 TiB"}]}}, "lower their capacity"),
     ({"config": {"tier": [{"kind": "disk", "capacity": 1}]}}, "tier[0].path"),
-    ({"config": {"staging": None}}, "config"),
+    ({"config": {"staging": None}}, "config.staging: None is no value; leave the key out"),
+    ({"config": {"staging": {"capacity": 2**63}}}, "config.staging.capacity: 9223372036854775808 is beyond 64 bits"),
+    ({"config": {"tier": [{"kind": None}]}}, "config.tier[0].kind: None is no value; leave the key out"),
     ({"batch_size": 11, "drop_last": True}, "an epoch has no step"),
 ]
 
@@ -75,6 +77,13 @@ def test_a_value_that_is_not_possible(files, options, expected):
 def test_a_wrong_type(files, options, expected):
     given = {"dataset": files(10, size=50), "batch_size": 2, "epochs": 1, **options}
     assert expected in refused(lambda: foresee.Job(**given), TypeError)
+
+
+@pytest.mark.parametrize("n_bytes", [-1, 2**64, "8", None, 1.5])
+def test_a_charge_that_is_no_number_of_bytes(n_bytes):
+    storage = foresee.emulate("errors", 100.0)
+    said = refused(lambda: storage.charge(n_bytes), ValueError)
+    assert said == f"n_bytes={n_bytes!r}: give a number of bytes, 0 or more"
 
 
 def test_datasets_that_are_none(tmp_path):

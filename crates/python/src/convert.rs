@@ -64,6 +64,33 @@ fn table_from_python(table: &Bound<'_, PyDict>, name: &str, depth: usize) -> PyR
     Ok(Value::Object(map))
 }
 
+/// A configuration's table; what is wrong is said with the key's name. TOML has neither nothing nor numbers of 64 bits
+/// without a sign.
+pub(crate) fn into_toml(value: Value, name: &str) -> Result<toml::Value, String> {
+    Ok(match value {
+        Value::Null => return Err(format!("{name}: None is no value; leave the key out")),
+        Value::Bool(flag) => toml::Value::Boolean(flag),
+        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => toml::Value::Integer(whole),
+            (None, Some(real)) if number.is_f64() => toml::Value::Float(real),
+            (None, _) => return Err(format!("{name}: {number} is beyond 64 bits with a sign; give less")),
+        },
+        Value::String(text) => toml::Value::String(text),
+        Value::Array(items) => {
+            let items = items.into_iter().enumerate();
+            let items = items.map(|(index, item)| into_toml(item, &format!("{name}[{index}]")));
+            toml::Value::Array(items.collect::<Result<_, _>>()?)
+        }
+        Value::Object(map) => {
+            let pairs = map.into_iter().map(|(key, item)| {
+                let item = into_toml(item, &format!("{name}.{key}"))?;
+                Ok((key, item))
+            });
+            toml::Value::Table(pairs.collect::<Result<_, String>>()?)
+        }
+    })
+}
+
 /// The same in Python.
 pub(crate) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     match value {

@@ -24,7 +24,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use serde_json::Value;
 
 use crate::batch::{Batch, Sample};
-use crate::convert::{from_python, to_python};
+use crate::convert::{from_python, into_toml, to_python};
 use crate::dataset::Dataset;
 use crate::errors::{self, Kind, error};
 use crate::tensor::Tensor;
@@ -373,13 +373,10 @@ fn config(given: &Bound<'_, PyAny>) -> PyResult<Config> {
     let resolved = if given.is_none() {
         Config::resolve(Given::Nothing, &environment)
     } else if given.is_instance_of::<PyDict>() {
-        let table = match from_python(given, "config", 0)? {
-            Value::Object(map) => toml::Table::try_from(map),
-            _ => Ok(toml::Table::new()),
+        let value = into_toml(from_python(given, "config", 0)?, "config");
+        let toml::Value::Table(table) = value.map_err(|wrong| error(py, Kind::Config, wrong))? else {
+            unreachable!("a dictionary is a table");
         };
-        let table = table.map_err(|wrong| {
-            error(py, Kind::Config, format!("config: {}; give what foresee.toml can hold", wrong.to_string().trim()))
-        })?;
         Config::resolve(Given::Table(table), &environment)
     } else {
         let path: PathBuf = given.extract()?;

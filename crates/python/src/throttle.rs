@@ -67,8 +67,12 @@ impl Throttle {
     }
 
     /// Takes as long as the storage would for a read of so many bytes.
-    fn charge(&self, py: Python<'_>, n_bytes: u64) -> PyResult<()> {
-        self.serve(py, n_bytes, || ())
+    fn charge(&self, py: Python<'_>, n_bytes: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Ok(bytes) = n_bytes.extract::<u64>() else {
+            let said = format!("n_bytes={}: give a number of bytes, 0 or more", n_bytes.repr()?);
+            return Err(errors::error(py, Kind::Config, said));
+        };
+        self.serve(py, bytes, || ())
     }
 
     fn __repr__(&self) -> String {

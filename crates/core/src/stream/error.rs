@@ -49,8 +49,8 @@ pub enum StreamError {
         /// Samples in a global batch.
         global_batch: u32,
     },
-    /// As many lists as epochs are needed.
-    #[error("{lists} explicit orders were given for {epochs} epochs: give one for each")]
+    /// As many lists as epochs are needed, or one for all.
+    #[error("{lists} explicit orders were given for {epochs} epochs: give one for each, or one for all")]
     ListCount {
         /// Lists given.
         lists: usize,

@@ -349,7 +349,8 @@ mod tests {
             Orders::new(Shuffle::Explicit(lists), samples, epochs).map(|orders| orders.len())
         };
         assert_eq!(orders(&[&[0, 1, 1], &[2, 0, 1]], 3, 2), Ok(3));
-        assert_eq!(orders(&[&[0]], 3, 2), Err(StreamError::ListCount { lists: 1, epochs: 2 }));
+        assert_eq!(orders(&[&[0]], 3, 2), Ok(1));
+        assert_eq!(orders(&[&[0], &[1]], 3, 3), Err(StreamError::ListCount { lists: 2, epochs: 3 }));
         assert_eq!(orders(&[&[0, 1], &[0]], 3, 2), Err(StreamError::ListLength { epoch: Epoch(1), len: 1, first: 2 }));
         assert_eq!(
             orders(&[&[0], &[3]], 3, 2),
