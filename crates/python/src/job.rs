@@ -21,7 +21,6 @@ use pyo3::IntoPyObjectExt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use serde_json::Value;
 
 use crate::batch::{Batch, Sample};
 use crate::convert::{from_python, into_toml, to_python};
