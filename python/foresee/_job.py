@@ -218,7 +218,11 @@ class Job:
         return f"Job({self._dataset!r}, batch_size={self.batch_size}, epochs={self.epochs}, seed={self.seed})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self._dataset, self._arguments, self.state_dict())
+        arguments = self._arguments.copy()
+        if isinstance(shuffle := arguments["shuffle"], list) and len(shuffle) == 1:
+            # One for all epochs is given as it is.
+            arguments["shuffle"] = shuffle[0]
+        return _rebuilt, (type(self), self._dataset, arguments, self.state_dict())
 
 
 class Epoch:

@@ -634,7 +634,7 @@ def test_a_loader_goes_on_in_a_forked_child(rows, images):
             theirs.send(str(wrong))
         theirs.send(sorted(label for _, labels in loader for label in labels.tolist()))
 
-    process = context.Process(target=child)
+    process = context.Process(target=child, daemon=True)
     process.start()
     assert ours.poll(60) and "belongs to the process that forked" in ours.recv()
     assert ours.poll(60) and ours.recv() == sorted(folder.targets)
