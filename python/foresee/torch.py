@@ -221,7 +221,7 @@ class DataLoader:
         if (state.get("shuffle") == "sampler") != (self._drawn is not None):
             raise ConfigError("state: one run has a sampler, the other has none; make the loader as it was")
         if (seed := state.get("loader_seed", self.job.seed)) != self.job.seed:
-            raise ConfigError(f"state: its loader has seed={seed}, this one {self.job.seed}; make the loader as it was")
+            raise ConfigError(f"state: its loader has seed={seed}, this one {self.job.seed}; make it with seed={seed}")
         held, saved = _order.generators(self.generator, self._drawn), state.get("generators", [])
         if len(held) != len(saved):
             raise ConfigError(f"state: {len(saved)} generators then, {len(held)} now; make the loader as it was")
