@@ -3,11 +3,13 @@
     python examples/train_imagenet.py /data/imagenet/train --val /data/imagenet/val --epochs 90 --batch-size 256
 
 Three lines differ from such a script with torch's own loader; they are marked. It runs on one process or under torchrun,
-on a GPU or the CPU.
+on GPUs or the CPU. With --checkpoint-steps it can go on in the middle of an epoch, with as many processes as there are
+then, batch by batch as if it had not been stopped.
 """
 
 import argparse
 import contextlib
+import itertools
 import os
 import time
 from pathlib import Path
@@ -33,6 +35,7 @@ def arguments():
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
+    parser.add_argument("--checkpoint-steps", type=int, default=0, help="save after so many steps too")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     return parser.parse_args()
 
@@ -75,7 +78,7 @@ def loaders(args):
     return train, val
 
 
-def train_epoch(model, loader, optimizer, device):
+def train_epoch(model, loader, optimizer, device, checkpoint):
     model.train()
     total, samples = 0.0, 0
     for images, labels in foresee.progress(loader):
@@ -86,6 +89,7 @@ def train_epoch(model, loader, optimizer, device):
         optimizer.step()
         total += loss.item() * len(labels)
         samples += len(labels)
+        checkpoint()
     return total / samples
 
 
@@ -100,42 +104,60 @@ def validate(model, loader, device):
 
 
 def save(path, model, optimizer, loader):
+    if loader.job.rank != 0:
+        return
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
     torch.save(state, path.with_suffix(".part"))
     path.with_suffix(".part").rename(path)
 
 
+def device_of_this_process():
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 def main():
     args = arguments()
     torch.manual_seed(args.seed)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_of_this_process()
     if "RANK" in os.environ:
         torch.distributed.init_process_group()
     train, val = loaders(args)
-    model = model_of(args.arch, len(train.dataset.classes)).to(device)
+    plain = model = model_of(args.arch, len(train.dataset.classes)).to(device)
     if torch.distributed.is_initialized():
-        model = nn.parallel.DistributedDataParallel(model)
+        model = nn.parallel.DistributedDataParallel(plain)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4)
     first = 0
     if args.resume:
         state = torch.load(args.checkpoint, map_location=device)
-        model.load_state_dict(state["model"])
+        plain.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         train.load_state_dict(state["loader"])
         first = state["loader"]["epoch"]
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.1 ** ((epoch + first) // 30))
+    steps = itertools.count(1)
+
+    def checkpoint():
+        if args.checkpoint_steps > 0 and next(steps) % args.checkpoint_steps == 0:
+            save(args.checkpoint, plain, optimizer, train)
+
     with contextlib.ExitStack() as stack:
         for loader in (train, val):
             if loader is not None:
                 stack.enter_context(loader)
         for epoch in range(first, args.epochs):
             began = time.monotonic()
-            loss = train_epoch(model, train, optimizer, device)
+            loss = train_epoch(model, train, optimizer, device, checkpoint)
             schedule.step()
             line = f"epoch {epoch}  loss {loss:.4f}  {time.monotonic() - began:.1f} s"
-            print(line + (f"  accuracy {validate(model, val, device):.3f}" if val else ""))
+            line += f"  accuracy {validate(model, val, device):.3f}" if val else ""
             if train.job.rank == 0:
-                save(args.checkpoint, model, optimizer, train)
+                print(line)
+            save(args.checkpoint, plain, optimizer, train)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

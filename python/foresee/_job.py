@@ -58,7 +58,8 @@ class Job:
     :param tail: what happens to samples that the ranks do not divide: ``"pad"`` (the first ones are repeated), ``"drop"``
         or ``"exact"`` (some ranks get one less).
     :param policy: what is kept where, and read when; ``foresee.POLICIES`` lists them.
-    :param assignment: ``"order"``: samples are dealt to ranks as the order says; ``"local"``: to who holds them.
+    :param assignment: ``"order"``: samples are dealt to ranks as the order says; ``"local"``: to who holds them; ``"own"``:
+        the lists of samples are this rank's alone, others have theirs.
     :param on_error: ``"raise"`` a :class:`SampleError` for a sample that cannot be read, or ``"skip"`` it: the next one
         that can be read takes its place.
     :param threads: loader threads, which also decode images; None: as configured.
@@ -88,6 +89,8 @@ class Job:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(f"dataset={_check.shown(dataset)}: give a foresee.ImageFolder or foresee.Files")
         epochs = _check.whole("epochs", epochs, 1, _NUMBER_MAX)
+        if assignment == "own" and isinstance(shuffle, str | bool):
+            raise ConfigError(f"assignment='own': shuffle={shuffle!r} is the same for all ranks; give lists of samples")
         rank, world_size = _launch.find_rank(rank, world_size)
         self._arguments: _Arguments = {
             "batch_size": _check.whole("batch_size", batch_size, 1, _NUMBER_MAX),
@@ -97,7 +100,7 @@ class Job:
             "drop_last": _check.flag("drop_last", drop_last),
             "tail": _check.choice("tail", tail, ("pad", "drop", "exact")),
             "policy": _check.choice("policy", policy, _native.POLICIES),
-            "assignment": _check.choice("assignment", assignment, ("order", "local")),
+            "assignment": _check.choice("assignment", assignment, ("order", "local", "own")),
             "on_error": _check.choice("on_error", on_error, ("raise", "skip")),
             "threads": None if threads is None else _check.whole("threads", threads, 1, _THREADS_MAX),
             "config": _config(config),
@@ -215,7 +218,11 @@ class Job:
         return f"Job({self._dataset!r}, batch_size={self.batch_size}, epochs={self.epochs}, seed={self.seed})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self._dataset, self._arguments, self.state_dict())
+        arguments = self._arguments.copy()
+        if isinstance(shuffle := arguments["shuffle"], list) and len(shuffle) == 1:
+            # One for all epochs is given as it is.
+            arguments["shuffle"] = shuffle[0]
+        return _rebuilt, (type(self), self._dataset, arguments, self.state_dict())
 
 
 class Epoch:

@@ -7,12 +7,13 @@ the pool, and puts what they will become into a bounded queue, in order. Nothing
 import atexit
 import contextlib
 import io
+import os
 import queue
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -21,11 +22,12 @@ from ._errors import ArgumentTypeError, ConfigError, ForeseeError, SampleError
 
 #: How long a thread sleeps before it looks whether it is still wanted: short enough for closing to feel prompt.
 _PATIENCE_S = 0.05
+JOB_ENDED = "the job ended before its epoch: somebody else takes batches from loader.job"
 #: How long closing waits for a transform that is under way.
 _JOIN_MAX_S = 5.0
 
 
-_Task = tuple["Future[tuple[Any, Any]]", "Mapped", int, _native.Sample]
+_Task = tuple["Future[tuple[Any, Any]]", "Maker", int, int, _native.Sample]
 
 #: What has threads, to be closed when the program ends: those that run Python must not outlive it.
 _open: "weakref.WeakSet[Workers | Feeder]" = weakref.WeakSet()
@@ -47,12 +49,7 @@ class Mapped:
     @staticmethod
     def of(dataset: Any) -> "Mapped":
         """What the loader can read of a dataset; a ``Subset`` is a part of one."""
-        indices: list[int] | None = None
-        whole = dataset
-        while not hasattr(whole, "samples") and hasattr(whole, "dataset") and hasattr(whole, "indices"):
-            part = [int(index) for index in whole.indices]
-            indices = part if indices is None else [part[index] for index in indices]
-            whole = whole.dataset
+        whole, indices = unwrapped(dataset)
         samples = getattr(whole, "samples", None)
         if not isinstance(samples, Sequence) or not all(isinstance(one, Sequence) and len(one) == 2 for one in samples):
             raise ArgumentTypeError(
@@ -71,7 +68,7 @@ class Mapped:
     def targets(self) -> list[Any]:
         return [target for _, target in self._samples]
 
-    def make(self, index: int, sample: _native.Sample) -> tuple[Any, Any]:
+    def make(self, index: int, sample: _native.Sample | bytes) -> tuple[Any, Any]:
         """A sample as the dataset's own ``__getitem__`` would return it."""
         path, target = self._samples[index]
         try:
@@ -81,16 +78,68 @@ class Mapped:
             change = getattr(self._dataset, "target_transform", None)
             return data, target if change is None else change(target)
         except Exception as cause:
-            said = " ".join(f"{type(cause).__name__}: {cause}".split())
-            wrong = SampleError(f"sample {index} ({path}): {said}")
+            wrong = SampleError(f"sample {index} ({path}): {_said(cause)}")
             wrong.sample, wrong.path = index, str(path)
             raise wrong from cause
+
+
+def unwrapped(dataset: Any) -> tuple[Any, list[int] | None]:
+    """The whole dataset, and which of its samples a ``Subset`` of it has."""
+    indices: list[int] | None = None
+    while not hasattr(dataset, "samples") and hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
+        part = [int(index) for index in dataset.indices]
+        indices = part if indices is None else [part[index] for index in indices]
+        dataset = dataset.dataset
+    return dataset, indices
+
+
+class Maker:
+    """Makes the samples of a job's batches.
+
+    ``keyed`` is entered with epoch and sample while one is made. Where the job skips what it cannot read, the next sample of
+    which something can be made takes the place of one of which nothing can.
+    """
+
+    def __init__(
+        self,
+        mapped: Mapped,
+        job: _native.Job,
+        keyed: Callable[[int, int], contextlib.AbstractContextManager[None]],
+        skips: bool,
+    ) -> None:
+        self._mapped, self._job, self._keyed, self._skips = mapped, job, keyed, skips
+
+    def make(self, epoch: int, index: int, data: _native.Sample) -> tuple[Any, Any]:
+        try:
+            return self._made(epoch, index, data)
+        except SampleError as wrong:
+            if not self._skips:
+                raise
+            return self._instead(epoch, index, wrong)
+
+    def _made(self, epoch: int, index: int, data: _native.Sample | bytes) -> tuple[Any, Any]:
+        with self._keyed(epoch, index):
+            return self._mapped.make(index, data)
+
+    def _instead(self, epoch: int, index: int, wrong: SampleError) -> tuple[Any, Any]:
+        tried = 0
+        while (other := self._job.instead_of(index, tried)) is not None:
+            tried, number, data = other
+            with contextlib.suppress(SampleError):
+                made = self._made(epoch, number, data)
+                self._job.note_skipped(index, number, _said(wrong.__cause__))
+                return made
+        raise wrong
+
+
+def _said(cause: BaseException | None) -> str:
+    return " ".join(f"{type(cause).__name__}: {cause}".split())
 
 
 class _File(io.BytesIO):
     """A file's bytes under its name."""
 
-    def __init__(self, sample: _native.Sample, path: Any) -> None:
+    def __init__(self, sample: _native.Sample | bytes, path: Any) -> None:
         super().__init__(sample)
         self.name = path
 
@@ -134,15 +183,17 @@ class Workers:
             threading.Thread(target=_work, args=(self._tasks, number, on_start), name="foresee-transform", daemon=True)
             for number in range(count)
         ]
+        #: A fork takes no threads along.
+        self.pid = os.getpid()
         for thread in self._threads:
             thread.start()
         _open.add(self)
 
-    def submit(self, mapped: Mapped, batch: _native.Batch) -> list["Future[tuple[Any, Any]]"]:
+    def submit(self, maker: Maker, batch: _native.Batch) -> list["Future[tuple[Any, Any]]"]:
         futures = []
         for index, sample in zip(batch.indices, batch.data, strict=True):
             future: Future[tuple[Any, Any]] = Future()
-            self._tasks.put((future, mapped, index, sample))
+            self._tasks.put((future, maker, batch.epoch, index, sample))
             futures.append(future)
         return futures
 
@@ -153,6 +204,8 @@ class Workers:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _stop(self) -> None:
+        if self.pid != os.getpid():
+            return
         while not self._tasks.empty():
             with contextlib.suppress(queue.Empty):
                 task = self._tasks.get_nowait()
@@ -166,21 +219,21 @@ class Workers:
 
 
 def _work(tasks: "queue.SimpleQueue[_Task | None]", number: int, on_start: Callable[[int], Any] | None) -> None:
-    failed: Exception | None = None
+    failed: BaseException | None = None
     try:
         if on_start is not None:
             on_start(number)
-    except Exception as wrong:  # noqa: BLE001  whoever waits for a sample is told
+    except BaseException as wrong:  # noqa: BLE001  whoever waits for a sample is told
         failed = wrong
     while (task := tasks.get()) is not None:
-        future, mapped, index, sample = task
+        future, maker, epoch, index, sample = task
         if not future.set_running_or_notify_cancel():
             continue
         try:
             if failed is not None:
                 raise failed
-            future.set_result(mapped.make(index, sample))
-        except Exception as wrong:  # noqa: BLE001  whoever waits for the sample is told
+            future.set_result(maker.make(epoch, index, sample))
+        except BaseException as wrong:  # noqa: BLE001  whoever waits for the sample is told, also of an exit
             future.set_exception(wrong)
         del task, future, sample
 
@@ -188,20 +241,23 @@ def _work(tasks: "queue.SimpleQueue[_Task | None]", number: int, on_start: Calla
 class Feeder:
     """Brings the batches of one epoch to the workers, as many ahead as there is room for."""
 
-    def __init__(self, job: _native.Job, mapped: Mapped, workers: Workers, groups: Iterable[int], ahead: int) -> None:
-        self._job, self._mapped, self._workers, self._groups = job, mapped, workers, groups
+    def __init__(self, job: _native.Job, maker: Maker, workers: Workers, groups: Iterable[int], ahead: int) -> None:
+        self._job, self._maker, self._workers, self._groups = job, maker, workers, groups
         self._queue: queue.Queue[list[Future[tuple[Any, Any]]] | Exception | None] = queue.Queue(max(1, ahead))
         self._stop = threading.Event()
-        #: Batches that were taken, also those whose transforms failed.
+        #: Batches that were taken, also those of which a sample could not be read or made.
         self.taken = 0
         self._waiting: list[Future[tuple[Any, Any]]] | None = None
         self._thread = threading.Thread(target=self._run, name="foresee-feeder", daemon=True)
+        self._pid = os.getpid()
         self._thread.start()
         _open.add(self)
 
     def take(self, still_waits: Callable[[], None]) -> list[tuple[Any, Any]] | None:
         """The samples of the next batch; None at the end. Calls ``still_waits`` now and then, which may raise: nothing is
         lost then."""
+        if self._pid != os.getpid():
+            raise ForeseeError("this iteration belongs to the process that forked: begin another one in this process")
         while self._waiting is None:
             try:
                 next_one = self._queue.get(timeout=_PATIENCE_S)
@@ -211,6 +267,7 @@ class Feeder:
                 still_waits()
                 continue
             if isinstance(next_one, Exception):
+                self.taken += isinstance(next_one, SampleError)
                 raise next_one
             if next_one is None:
                 return None
@@ -224,6 +281,8 @@ class Feeder:
         return [future.result() for future in made]
 
     def close(self) -> None:
+        if self._pid != os.getpid():
+            return
         self._stop.set()
         self._empty()
         if self._thread is not threading.current_thread():
@@ -241,24 +300,32 @@ class Feeder:
 
     def _run(self) -> None:
         try:
-            for batches in self._grouped():
-                self._put([future for batch in batches for future in self._workers.submit(self._mapped, batch)])
+            for count in self._groups:
+                batches = self._gathered(count)
+                if batches is None:
+                    return
+                if isinstance(batches, SampleError):
+                    self._put(batches)
+                else:
+                    self._put([future for batch in batches for future in self._workers.submit(self._maker, batch)])
             self._put(None)
         except Exception as wrong:  # noqa: BLE001  whatever ends the feeder, the trainer is told
             self._put(wrong)
 
-    def _grouped(self) -> Iterator[list[_native.Batch]]:
-        for count in self._groups:
-            batches: list[_native.Batch] = []
-            while len(batches) < count:
-                if self._stop.is_set():
-                    return
+    def _gathered(self, count: int) -> list[_native.Batch] | SampleError | None:
+        """As many of the job's batches, or what is wrong with them: they are given up then. None when there is no more."""
+        batches: list[_native.Batch] = []
+        while len(batches) < count and not self._stop.is_set():
+            try:
                 there, batch = self._job.try_batch()
-                if there and batch is None:
-                    return
-                if batch is not None:
-                    batches.append(batch)
-            yield batches
+            except SampleError as wrong:
+                self._job.pass_over(count - len(batches))
+                return wrong
+            if there and batch is None:
+                raise ForeseeError(JOB_ENDED)
+            if batch is not None:
+                batches.append(batch)
+        return None if self._stop.is_set() else batches
 
     def _put(self, made: "list[Future[tuple[Any, Any]]] | Exception | None") -> None:
         while not self._stop.is_set():

@@ -3,17 +3,21 @@
 On a terminal the line is written over; in a notebook lines are printed now and then; elsewhere nothing is said.
 """
 
+import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from ._errors import ArgumentTypeError
+from ._errors import ArgumentTypeError, ForeseeError
 from ._job import Epoch, Job
 
 #: Often enough to look alive, seldom enough to cost nothing.
 _TERMINAL_S = 0.5
 _NOTEBOOK_S = 10.0
+#: Of a terminal that does not tell.
+_COLUMNS = 80
 
 
 def progress(batches: Any, *, file: TextIO | None = None) -> Iterator[Any]:
@@ -24,12 +28,22 @@ def progress(batches: Any, *, file: TextIO | None = None) -> Iterator[Any]:
     if pause_s is None or job.rank != 0:
         yield from batches
         return
-    line = _Line(job, len(batches), out, over=pause_s == _TERMINAL_S)
+    first = _first(batches)
+    # A loader settles on its job, and on where it stands, when it is asked to begin.
+    going = iter(batches)
+    line = _Line(batches, first, out, over=pause_s == _TERMINAL_S)
     told = time.monotonic()
     try:
-        for batch in batches:
-            yield batch
+        while True:
+            asked = time.monotonic()
+            try:
+                batch = next(going)
+            except StopIteration:
+                return
+            line.stall_s += time.monotonic() - asked
             line.steps += 1
+            yield batch
+            del batch
             if (now := time.monotonic()) - told >= pause_s:
                 told = now
                 line.tell()
@@ -38,34 +52,72 @@ def progress(batches: Any, *, file: TextIO | None = None) -> Iterator[Any]:
 
 
 class _Line:
-    def __init__(self, job: Job, total: int, out: TextIO, over: bool) -> None:
-        self._job, self._total, self._out, self._over = job, total, out, over
-        self._before = job._inner.stats(False)
+    def __init__(self, batches: Any, first: int, out: TextIO, over: bool) -> None:
+        self._batches, self._first, self._out, self._over = batches, first, out, over
+        self._total = _total(batches)
+        self._before = self._counts()
         self._began = time.monotonic()
-        self._width = 0
+        #: Batches that were handed over, and how long the trainer waited for them.
         self.steps = 0
+        self.stall_s = 0.0
 
     def tell(self, last: bool = False) -> None:
-        text = self._text()
-        if self._over:
-            self._out.write("\r" + text.ljust(self._width) + ("\n" if last else ""))
-        else:
-            self._out.write(text + "\n")
-        self._width = len(text)
-        self._out.flush()
+        # Whatever becomes of the terminal, training goes on.
+        with contextlib.suppress(OSError, ValueError, ForeseeError):
+            text = self._text()
+            if self._over:
+                # One that is too long for the terminal could not be written over; one that is too short would leave the end
+                # of another's line.
+                width = _columns(self._out) - 1
+                self._out.write("\r" + text[:width].ljust(width) + ("\n" if last else ""))
+            else:
+                self._out.write(text + "\n")
+            self._out.flush()
+
+    def _counts(self) -> tuple[int, dict[str, Any]]:
+        """Samples that the trainer got, and bytes by origin."""
+        stats = _job(self._batches)._inner.stats(False)
+        return getattr(self._batches, "_delivered", stats["samples"]), stats["origins"]
 
     def _text(self) -> str:
-        now, before = self._job._inner.stats(False), self._before
+        (samples, origins), (samples_before, origins_before) = self._counts(), self._before
         elapsed_s = max(time.monotonic() - self._began, 1e-9)
-        samples = now["samples"] - before["samples"]
-        stall = (now["stall_s"] - before["stall_s"]) / elapsed_s
-        parts = [f"{self.steps}/{self._total}", f"{samples / elapsed_s:.0f} samples/s", f"stall {stall:.0%}"]
-        parts += [_mix(now["origins"], before["origins"])]
-        if 0 < self.steps < self._total:
-            parts.append(f"{_clock((self._total - self.steps) * elapsed_s / self.steps)} left")
+        at, total = self._first + self.steps, self._total
+        parts = [f"{at}/{total}" if total is not None else f"{at}"]
+        parts += [f"{(samples - samples_before) / elapsed_s:.0f} samples/s", f"stall {self.stall_s / elapsed_s:.0%}"]
+        parts += [_mix(origins, origins_before)]
+        if total is not None and at < total and self.steps > 0:
+            parts.append(f"{_clock((total - at) * elapsed_s / self.steps)} left")
         else:
             parts.append(_clock(elapsed_s))
         return "  ".join(part for part in parts if part)
+
+
+def _total(batches: Any) -> int | None:
+    """How many batches there are; None where a sampler does not know."""
+    try:
+        return len(batches)
+    except TypeError:
+        return None
+
+
+def _first(batches: Any) -> int:
+    """How many of them are behind already: a loader or job may go on in the middle."""
+    if not isinstance(batches, Job | Epoch):
+        return int(batches._begin[1])
+    job = _job(batches)
+    epoch, step = job.position
+    if isinstance(batches, Job):
+        return epoch * job.steps_per_epoch + step
+    return step if epoch == batches._epoch else 0
+
+
+def _columns(out: TextIO) -> int:
+    try:
+        # A terminal that does not know its width says 0.
+        return os.get_terminal_size(out.fileno()).columns or _COLUMNS
+    except (AttributeError, OSError, ValueError):
+        return _COLUMNS
 
 
 def _mix(now: dict[str, Any], before: dict[str, Any]) -> str:

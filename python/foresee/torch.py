@@ -10,34 +10,34 @@ called for every epoch. There are no worker processes: threads read and decode. 
 is free again when they are gone.
 """
 
+import functools
 import importlib
 import itertools
-import time
+import os
+import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from . import _check, _native, _order, transforms
+from . import _check, _order, transforms
 from ._dataset import Dataset, Files
+from ._draws import keyed, sample_seed
 from ._errors import ArgumentTypeError, ConfigError, ForeseeError
+from ._iteration import Iteration, has_accelerator
 from ._job import Job
-from ._mapped import Feeder, Mapped, Workers
+from ._mapped import Feeder, Maker, Mapped, Workers, unwrapped
+from ._torch import data as _data
+from ._torch import torch as _torch
 
-try:
-    _torch: Any = importlib.import_module("torch")
-    _data: Any = importlib.import_module("torch.utils.data")
-except ImportError as missing:
-    raise ImportError(
-        "foresee.torch needs PyTorch: install torch, or use foresee.Job, which needs nothing"
-    ) from missing
-
-__all__ = ["DataLoader"]
+__all__ = ["DataLoader", "sample_seed"]
 
 #: More epochs than anybody trains; what a job plans does not depend on their number.
 _EPOCHS_MAX = 2**31
 #: Batches that are made ahead for each worker, as in torch.
 _PREFETCH = 2
+#: What nobody may set once the loader is made, as in torch.
+_FIXED = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 
 
 class DataLoader:
@@ -52,7 +52,8 @@ class DataLoader:
         ``RandomSampler(generator=generator)``.
     :param num_workers: threads that read and decode, or that run Python's transforms; 0: as configured, and Python's
         transforms run where the loader is called.
-    :param multiprocessing_context: nothing uses it, nor ``persistent_workers`` and ``pin_memory_device``.
+    :param worker_init_fn: is called in each thread that runs Python's transforms.
+    :param multiprocessing_context: nothing uses it, nor ``persistent_workers``, ``pin_memory_device`` and ``in_order``.
     :param seed: of order and augmentation; None makes one, the same on all ranks.
     :param epochs: how many there will be, if that is known.
     :param config: of memory and disks, as for :class:`foresee.Job`; so are ``policy``, ``tail`` and ``on_error``.
@@ -88,15 +89,12 @@ class DataLoader:
         policy: str = "foresee",
         on_error: str = "raise",
     ) -> None:
-        self.num_workers = _check.whole("num_workers", num_workers, 0, 1024)
-        if timeout < 0:
-            raise ConfigError(f"timeout={timeout}: give 0 (none) or a number of seconds")
-        if prefetch_factor is not None and num_workers == 0:
-            raise ConfigError(f"prefetch_factor={prefetch_factor}: only with num_workers above 0")
-        if persistent_workers and num_workers == 0:
-            raise ConfigError("persistent_workers=True: only with num_workers above 0")
+        given = {name: value for name, value in locals().items() if name != "self"}
+        _order.refuse_settings(given)
+        if generator is not None and not isinstance(generator, _torch.Generator):
+            raise ArgumentTypeError(f"generator={_check.shown(generator)}: give a torch.Generator")
         _order.refuse_contradictions(batch_size, shuffle, sampler, batch_sampler, drop_last)
-        self.dataset = dataset
+        self.dataset, self.num_workers = dataset, num_workers
         self.batch_size = None if batch_sampler is not None else batch_size
         self.drop_last = drop_last
         self.timeout, self.pin_memory, self.generator = timeout, pin_memory, generator
@@ -104,46 +102,61 @@ class DataLoader:
         self.prefetch_factor = _PREFETCH if prefetch_factor is None and num_workers > 0 else prefetch_factor
         self.persistent_workers, self.pin_memory_device, self.in_order = persistent_workers, pin_memory_device, in_order
         self.multiprocessing_context = multiprocessing_context
-        self._mapped, source = _source(dataset)
+        self._mapped, self._source = _source(dataset)
+        if worker_init_fn is not None and self._mapped is None:
+            warnings.warn("worker_init_fn: not called, no worker of this dataset runs Python", stacklevel=2)
         if shuffle and generator is not None:
-            sampler = _data.RandomSampler(range(len(source)), generator=generator)
+            sampler = _data.RandomSampler(range(len(self._source)), generator=generator)
         self._drawn = sampler if batch_sampler is None else batch_sampler
         self._in_batches = batch_sampler is not None
-        options: dict[str, Any] = {"seed": seed, "tail": tail, "rank": rank, "world_size": world_size}
-        options["shuffle"] = "torch" if shuffle else "sequential"
-        self._leader: Any = sampler if _is_distributed(sampler, source) else None
+        self._leader: Any = sampler if _is_distributed(sampler, self._source) else None
+        self._options = self._job_options(given)
+        self._draws = self._drawn is not None or self._options["shuffle"] == "torch"
+        first = 1 if batch_sampler is not None or batch_size is None else batch_size
+        self.job = Job(self._source, first, **self._options)
+        # One that was made stays the same for all jobs of this loader, and for a copy of it.
+        self._options["seed"] = given["seed"] = self.job.seed
+        self._given = given
+        self.sampler, self.batch_sampler = self._samplers(sampler, batch_sampler)
+        self._workers: Workers | None = None
+        self._running: weakref.ref[Iteration] | None = None
+        #: Where the next iteration begins, where the trainer stands, and which epochs began so far.
+        self._begin = self._place = (0, 0)
+        self._begun: set[int] = set()
+        #: Whether the trainer stands in an epoch that began, and whether the next one begins where a state left it.
+        self._underway = self._resumes = False
+        self._warned = self._closed = False
+        #: Whether the job has been told an order of a sampler, and whether its steps are single samples.
+        self._used = self._unequal = False
+        #: Samples that the trainer got.
+        self._delivered = 0
+        #: The batches of the epoch at hand, where a sampler drew them, and those of a state that was loaded.
+        self._epoch_batches: list[list[int]] | None = None
+        self._loaded_batches: list[list[int]] | None = None
+        self._ready = True
+
+    __class_getitem__: Any = classmethod(types.GenericAlias)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and getattr(self, "_ready", False):
+            raise ConfigError(f"{name}: cannot be set once the loader is made; make another one")
+        super().__setattr__(name, value)
+
+    def _job_options(self, given: dict[str, Any]) -> dict[str, Any]:
+        """A job's arguments; says what becomes of the sampler."""
+        options = {name: given[name] for name in ("seed", "tail", "rank", "world_size", "drop_last", "policy")}
+        options |= {"on_error": given["on_error"], "config": given["config"]}
+        options["shuffle"] = "torch" if given["shuffle"] else "sequential"
         if self._leader is not None:
             options |= _order.of_distributed(self._leader)
             self._drawn = None
         elif self._drawn is not None:
             # A sampler gives this rank's samples: nothing is left to be dealt. It is asked when an epoch begins.
-            options |= {"shuffle": [0], "rank": 0, "world_size": 1, "tail": "pad"}
-        self._draws = self._drawn is not None or options["shuffle"] == "torch"
-        given = _check.whole("epochs", epochs, 1, _EPOCHS_MAX) if epochs is not None else _EPOCHS_MAX
-        threads = self.num_workers if self.num_workers > 0 and self._mapped is None else None
-        self._unequal = False
-        self._options = {
-            **options,
-            "epochs": given,
-            "drop_last": drop_last,
-            "policy": policy,
-            "on_error": on_error,
-            "config": config,
-            "threads": threads,
-        }
-        self._source = source
-        first = 1 if batch_sampler is not None or batch_size is None else batch_size
-        self.job = Job(source, first, **self._options)
-        self.sampler, self.batch_sampler = self._samplers(sampler, batch_sampler)
-        self._workers: Workers | None = None
-        self._running: weakref.ref[_Iteration] | None = None
-        #: Where the next iteration begins, where the trainer stands, and which epochs began so far.
-        self._begin = self._place = (0, 0)
-        self._begun: set[int] = set()
-        self._warned = self._closed = False
-        #: The batches of the epoch at hand, where a sampler drew them, and those of a state that was loaded.
-        self._epoch_batches: list[list[int]] | None = None
-        self._loaded_batches: list[list[int]] | None = None
+            options |= {"shuffle": [0], "assignment": "own", "tail": "pad", "drop_last": False}
+        epochs = given["epochs"]
+        options["epochs"] = _check.whole("epochs", epochs, 1, _EPOCHS_MAX) if epochs is not None else _EPOCHS_MAX
+        options["threads"] = self.num_workers if self.num_workers > 0 and self._mapped is None else None
+        return options
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -154,21 +167,27 @@ class DataLoader:
         samples, size = len(self._drawn), self.batch_size or 1  # type: ignore[arg-type]
         return samples // size if self.drop_last else -(-samples // size)
 
-    def __iter__(self) -> "_Iteration":
+    def __iter__(self) -> Iteration:
         if self._closed:
             raise ForeseeError("the loader is closed: make another one")
         self._stop_running()
-        # torch draws this for its workers; without it whatever the trainer draws next would differ.
-        _torch.empty((), dtype=_torch.int64).random_(generator=self.generator)
+        if self.pin_memory and not has_accelerator():
+            warnings.warn("pin_memory=True: there is no accelerator, so nothing is pinned", stacklevel=2)
+        if not (self._resumes and self.generator is not None):
+            # torch draws this for its workers; without it whatever the trainer draws next would differ.
+            _torch.empty((), dtype=_torch.int64).random_(generator=self.generator)
+        resumes, self._resumes = self._resumes, False
         if self._leader is not None and self._leader.epoch != self._begin[0]:
             self._begin = (self._leader.epoch, 0)
         epoch, step = self._begin
         if epoch >= self.job.epochs:
             raise ConfigError(f"epoch {epoch}: the loader was made for epochs={self.job.epochs}")
-        self._warn_if_repeated(epoch, step)
-        self._place, self._begin = (epoch, step), (epoch + 1, 0)
+        if not resumes:
+            self._warn_if_repeated(epoch)
+        self._begun.add(epoch)
         groups = self._go_to(epoch, step)
-        iteration = _Iteration(self, groups)
+        self._place, self._begin, self._underway = (epoch, step), (epoch + 1, 0), True
+        iteration = Iteration(self, groups)
         self._running = weakref.ref(iteration)
         return iteration
 
@@ -176,38 +195,52 @@ class DataLoader:
         """Which epoch comes next. Epochs advance by themselves, so this is only needed to go elsewhere."""
         epoch = _check.whole("epoch", epoch, 0, self.job.epochs - 1)
         if epoch != self._begin[0]:
-            self._begin, self._loaded_batches = (epoch, 0), None
-        if self._leader is not None:
-            self._leader.set_epoch(epoch)
+            self._begin, self._loaded_batches, self._resumes = (epoch, 0), None, False
+        keeper = self._leader if self._leader is not None else _order.keeper_of_epochs(self._drawn)
+        if keeper is not None:
+            keeper.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the trainer stands: what was delivered counts, also in the middle of an epoch."""
-        epoch, step = self._place
-        if self._drawn is None:
-            return {**self.job.state_dict(), "epoch": epoch, "step": step, "index": 0}
-        state: dict[str, Any] = {"version": 1, "shuffle": "sampler", "epoch": epoch, "step": step}
-        if step > 0:
-            state["batches"] = self._epoch_batches
-        if hasattr(self._drawn, "state_dict"):
-            state["sampler"] = self._drawn.state_dict()
+        (epoch, step), drawn = self._place, self._drawn
+        state: dict[str, Any] = {**self.job.state_dict(), "index": 0} if drawn is None else {"shuffle": "sampler"}
+        state |= {"epoch": epoch, "step": step, "begun": self._underway, "loader_seed": self.job.seed}
+        if drawn is not None:
+            state |= {"version": 1, "drawn": self._epoch_batches is not None}
+            if self._underway:
+                state["batches"] = self._epoch_batches
+            if hasattr(drawn, "state_dict"):
+                state["sampler"] = drawn.state_dict()
+        if held := _order.generators(self.generator, drawn):
+            state["generators"] = [bytes(one.get_state().tolist()).hex() for one in held]
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration goes on with the very next batch after ``state_dict()``."""
-        if not isinstance(state, Mapping) or "epoch" not in state:
-            raise ArgumentTypeError(f"state={_check.shown(state)}: give what state_dict() returned")
+        place = _order.place(state, self.job.epochs)
         if (state.get("shuffle") == "sampler") != (self._drawn is not None):
             raise ConfigError("state: one run has a sampler, the other has none; make the loader as it was")
+        if (seed := state.get("loader_seed", self.job.seed)) != self.job.seed:
+            raise ConfigError(f"state: its loader has seed={seed}, this one {self.job.seed}; make it with seed={seed}")
+        held, saved = _order.generators(self.generator, self._drawn), state.get("generators", [])
+        if len(held) != len(saved):
+            raise ConfigError(f"state: {len(saved)} generators then, {len(held)} now; make the loader as it was")
+        loaded = _order.batches(state)
         self._stop_running()
         if self._drawn is None:
             self.job.load_state_dict(state)
-        else:
-            self._loaded_batches = state.get("batches")
-            if "sampler" in state and hasattr(self._drawn, "load_state_dict"):
-                self._drawn.load_state_dict(state["sampler"])
-        self._begin = self._place = (state["epoch"], state["step"])
+        elif "sampler" in state and hasattr(self._drawn, "load_state_dict"):
+            self._drawn.load_state_dict(state["sampler"])
+            # The epoch's order had been drawn as a whole: what is left of the sampler's iteration is nothing.
+            for _ in self._drawn if state.get("drawn") else ():
+                pass
+        for one, numbers in zip(held, saved, strict=True):
+            one.set_state(_torch.tensor(list(bytes.fromhex(numbers)), dtype=_torch.uint8))
+        self._loaded_batches = self._epoch_batches = loaded
+        self._begin = self._place = place
+        self._underway = self._resumes = bool(state.get("begun", place[1] > 0))
         if self._leader is not None:
-            self._leader.set_epoch(state["epoch"])
+            self._leader.set_epoch(place[0])
 
     def stats(self) -> dict[str, Any]:
         """What happened so far, in numbers, as ``Job.stats()``; the source minimum is None where epochs have no end."""
@@ -231,6 +264,9 @@ class DataLoader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self._given, self.state_dict())
+
     def __repr__(self) -> str:
         return f"DataLoader({self.dataset!r}, batch_size={self.batch_size}, seed={self.job.seed})"
 
@@ -249,14 +285,15 @@ class DataLoader:
         if running is not None:
             running.close()
 
-    def _warn_if_repeated(self, epoch: int, step: int) -> None:
-        if epoch in self._begun and step == 0 and self._draws and self._drawn is None and not self._warned:
+    def _warn_if_repeated(self, epoch: int) -> None:
+        if epoch in self._begun and self._draws and self._drawn is None:
+            said = f"epoch {epoch} begins again with the same order; leave set_epoch away, or give it another epoch"
+            self._warn(said, 4)
+
+    def _warn(self, said: str, stacklevel: int) -> None:
+        if not self._warned:
             self._warned = True
-            warnings.warn(
-                f"epoch {epoch} begins again with the same order; leave set_epoch away, or give it another epoch",
-                stacklevel=3,
-            )
-        self._begun.add(epoch)
+            warnings.warn(said, stacklevel=stacklevel)
 
     def _go_to(self, epoch: int, step: int) -> Iterable[int]:
         """Sets the job to a step; returns how many of its batches each of the loader's is made of."""
@@ -270,20 +307,29 @@ class DataLoader:
                 self.job.load_state_dict({**self.job.state_dict(), "epoch": epoch, "step": step, "index": 0})
         return itertools.repeat(1, self.job.steps_per_epoch - step)
 
+    def _ended(self, epoch: int) -> None:
+        """The trainer has all of an epoch."""
+        self._place, self._underway = (epoch + 1, 0), False
+
     def _go_to_drawn(self, epoch: int, step: int) -> Iterable[int]:
-        batches = self._loaded_batches if step > 0 and self._loaded_batches is not None else self._draw()
-        self._epoch_batches, self._loaded_batches = batches, None
+        batches, before = self._loaded_batches, self._epoch_batches
+        if batches is None:
+            batches = self._draw()
+            keeper = _order.keeper_of_epochs(self._drawn)
+            if batches == before and keeper is not None and getattr(keeper, "shuffle", True):
+                self._warn("the sampler gives the same order again; call its set_epoch with each epoch", 5)
         size = self._native_size(batches)
         if size != self.job.batch_size:
             self.job.close()
             self.job = Job(self._source, size, **self._options)
         left = batches[step:]
-        if not left:
-            return []
         # Steps of the job are the loader's where those have one size, else single samples.
         grouped = [1] * len(left) if not self._unequal else [len(batch) for batch in left]
-        before = step if not self._unequal else sum(len(batch) for batch in batches[:step])
-        self.job._inner.reorder(epoch, before, [sample for batch in batches for sample in batch])
+        begin = step if not self._unequal else sum(len(batch) for batch in batches[:step])
+        if left:
+            self._used = True
+            self.job._inner.reorder(epoch, begin, [sample for batch in batches for sample in batch])
+        self._epoch_batches, self._loaded_batches = batches, None
         return grouped
 
     def _draw(self) -> list[list[int]]:
@@ -299,164 +345,46 @@ class DataLoader:
         return batches[:-1] if self.drop_last and batches and len(batches[-1]) < size else batches
 
     def _native_size(self, batches: list[list[int]]) -> int:
-        """The batch size of the job: that of all batches, of which only the last may have less, else 1."""
-        if not self._in_batches or not batches:
+        """The batch size of the job: that of all batches, of which only the last may have less, else 1 from then on, since
+        another job reads again what this one holds."""
+        if self._unequal or not batches or _have_size(batches, self.job.batch_size):
             return self.job.batch_size
         size = len(batches[0])
-        self._unequal = any(len(batch) != size for batch in batches[:-1]) or len(batches[-1]) > size
+        self._unequal = self._used or not _have_size(batches, size)
         return 1 if self._unequal else size
 
-    def _feeder(self, groups: Iterable[int]) -> Feeder | None:
-        if self._mapped is None or self.num_workers == 0:
+    def _maker(self) -> Maker | None:
+        if self._mapped is None:
             return None
-        if self._workers is None:
+        keys = functools.partial(keyed, self.job.seed)
+        return Maker(self._mapped, self.job._inner, keys, self._options["on_error"] == "skip")
+
+    def _feeder(self, maker: Maker | None, groups: Iterable[int]) -> Feeder | None:
+        if maker is None or self.num_workers == 0:
+            return None
+        if self._workers is None or self._workers.pid != os.getpid():
             self._workers = Workers(self.num_workers, self.worker_init_fn)
-        ahead = (_PREFETCH if self.prefetch_factor is None else self.prefetch_factor) * self.num_workers
-        return Feeder(self.job._inner, self._mapped, self._workers, groups, ahead)
-
-
-class _Iteration:
-    """One epoch, or what is left of it."""
-
-    def __init__(self, loader: DataLoader, groups: Iterable[int]) -> None:
-        self._loader = loader
-        self._left = iter(groups)
-        #: How many of the job's batches the next one is made of, and which of them are there.
-        self._wanted: int | None = None
-        self._taken: list[_native.Batch] = []
-        self._stopped = self._over = False
-        self._feeder = loader._feeder(groups)
-        self._epoch = loader._place[0]
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        if self._over:
-            raise StopIteration
-        if self._stopped:
-            raise ForeseeError("this iteration is over: another one of the same loader began, or the loader was closed")
-        deadline = time.monotonic() + self._loader.timeout if self._loader.timeout > 0 else None
-        while True:
-            given = self._fed(deadline) if self._feeder is not None else self._read(deadline)
-            if given is None:
-                self._end()
-                raise StopIteration
-            # The tail may leave a rank without a sample in the last step.
-            if any(len(part) > 0 for part in given):
-                return self._pinned(self._made(given))
-
-    def close(self) -> None:
-        """Stops threads; what they were to make is made anew if it is asked for."""
-        self._stopped = True
-        if self._feeder is not None:
-            self._feeder.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_feeder", None) is not None:
-            self.close()
-
-    def _end(self) -> None:
-        self._over = True
-        self.close()
-        self._loader._place = (self._epoch + 1, 0)
-
-    def _step_on(self) -> None:
-        epoch, step = self._loader._place
-        self._loader._place = (epoch, step + 1)
-
-    def _fed(self, deadline: float | None) -> list[Any] | None:
-        """The samples of the next batch, made by workers."""
-        assert self._feeder is not None
-        before = self._feeder.taken
-        try:
-            return self._feeder.take(lambda: self._look_at_clock(deadline))
-        finally:
-            if self._feeder.taken > before:
-                self._step_on()
-
-    def _read(self, deadline: float | None) -> list[Any] | None:
-        """The job's batches that the next one is made of. Whatever is raised, those that are there wait for the rest."""
-        if self._wanted is None:
-            self._wanted = next(self._left, None)
-        if self._wanted is None:
-            return None
-        while len(self._taken) < self._wanted:
-            self._taken.append(self._batch(deadline))
-        batches, self._taken, self._wanted = self._taken, [], None
-        self._step_on()
-        mapped = self._loader._mapped
-        if mapped is None:
-            return batches
-        pairs = (pair for batch in batches for pair in zip(batch.indices, batch.data, strict=True))
-        return [mapped.make(index, data) for index, data in pairs]
-
-    def _made(self, given: list[Any]) -> Any:
-        if self._loader._mapped is not None:
-            return self._collated(given)
-        if isinstance(given[0].data, _native.Tensor):
-            return self._tensors(given)
-        pairs = [pair for batch in given for pair in zip(batch.data, batch.labels, strict=True)]
-        if self._loader.collate_fn is None:
-            pairs = [(_torch.frombuffer(bytearray(data), dtype=_torch.uint8), label) for data, label in pairs]
-            if self._is_batched():
-                _refuse_lengths(pairs)
-        return self._collated(pairs)
-
-    def _tensors(self, batches: list[_native.Batch]) -> Any:
-        images = [_torch.from_dlpack(batch.data) for batch in batches]
-        labels = [_torch.from_dlpack(batch.labels) for batch in batches]
-        one = len(batches) == 1
-        data, label = (images[0], labels[0]) if one else (_torch.cat(images), _torch.cat(labels))
-        if self._loader.collate_fn is None and self._is_batched():
-            return data, label
-        return self._collated(list(zip(data, label.tolist(), strict=True)))
-
-    def _collated(self, pairs: list[tuple[Any, Any]]) -> Any:
-        collate = self._loader.collate_fn
-        if not self._is_batched():
-            return (collate or _data.default_convert)(pairs[0])  # type: ignore[arg-type]
-        if collate is not None:
-            return collate(pairs)
-        made = _data.default_collate(pairs)
-        # torch's loader gives a list here, its users unpack it; a tuple is what foresee's other batches are.
-        return tuple(made) if isinstance(made, list) else made
-
-    def _is_batched(self) -> bool:
-        return self._loader.batch_size is not None or self._loader._in_batches
-
-    def _batch(self, deadline: float | None) -> _native.Batch:
-        inner = self._loader.job._inner
-        while True:
-            if deadline is None:
-                there, batch = True, inner.next_batch()
-            else:
-                there, batch = inner.try_batch()
-            if there and batch is None:
-                raise ForeseeError("the job ended before its epoch: somebody else takes batches from loader.job")
-            if batch is not None:
-                return batch
-            self._look_at_clock(deadline)
-
-    def _look_at_clock(self, deadline: float | None) -> None:
-        if deadline is not None and time.monotonic() > deadline:
-            raise ForeseeError(f"timeout={self._loader.timeout}: no batch after so many seconds")
-
-    def _pinned(self, made: Any) -> Any:
-        if not self._loader.pin_memory or not _torch.cuda.is_available():
-            return made
-        return importlib.import_module("torch.utils.data._utils.pin_memory").pin_memory(made)
+        ahead = (self.prefetch_factor or 1) * self.num_workers
+        return Feeder(self.job._inner, maker, self._workers, groups, ahead)
 
 
 def _source(dataset: Any) -> tuple[Mapped | None, Dataset]:
     """The dataset that the job reads, and how its samples are made where Python makes them."""
-    if isinstance(dataset, Dataset):
-        return None, dataset
+    whole, indices = unwrapped(dataset)
+    if isinstance(whole, Dataset):
+        return None, whole if indices is None else _part(whole, indices)
     mapped = Mapped.of(dataset)
     transform = mapped.transform
     if isinstance(transform, transforms.Transform):
         return None, Files(mapped.paths(), mapped.targets(), transform=transform)
     return mapped, Files(mapped.paths())
+
+
+def _part(whole: Dataset, indices: list[int]) -> Files:
+    """A ``Subset`` of a dataset of ours."""
+    paths, labels = whole.paths(), whole.labels
+    chosen = [paths[index] for index in indices], [labels[index] for index in indices]
+    return Files(*chosen, transform=whole.transform, throttle=whole.throttle)
 
 
 def _is_distributed(sampler: Any, source: Dataset) -> bool:
@@ -481,10 +409,12 @@ def _follower(loader: DataLoader) -> Any:
     return Follower(whole, job.world_size, job.rank, shuffle=loader._options["shuffle"] == "torch", seed=job.seed)
 
 
-def _refuse_lengths(pairs: list[tuple[Any, Any]]) -> None:
-    lengths = {len(data) for data, _ in pairs}
-    if len(lengths) > 1:
-        raise ConfigError(
-            f"samples of {min(lengths)} to {max(lengths)} bytes make no tensor: give the dataset a transform, or the "
-            "loader a collate_fn"
-        )
+def _have_size(batches: list[list[int]], size: int) -> bool:
+    """Whether all batches have this size; the last may have less."""
+    return all(len(batch) == size for batch in batches[:-1]) and len(batches[-1]) <= size
+
+
+def _rebuilt(kind: type[DataLoader], given: dict[str, Any], state: dict[str, Any]) -> DataLoader:
+    loader = kind(**given)
+    loader.load_state_dict(state)
+    return loader

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import itertools
 import json
+import pickle
 import random
 import struct
 from pathlib import Path
@@ -182,3 +183,20 @@ def test_all_policies_deliver_the_same(files, policy):
     job = foresee.Job(dataset, 7, 2, seed=3, policy=policy, config=config)
     plain = foresee.Job(dataset, 7, 2, seed=3, policy="naive")
     assert [batch.indices for batch in job] == [batch.indices for batch in plain]
+
+
+def test_a_job_with_one_list_for_all_epochs_can_be_pickled(files):
+    with foresee.Job(files(8), 2, 3, shuffle=[3, 1, 2, 0]) as job:
+        next(job)
+        with pickle.loads(pickle.dumps(job)) as copy:
+            assert [batch.indices.tolist() for batch in copy] == [[2, 0], [3, 1], [2, 0], [3, 1], [2, 0]]
+
+
+def test_a_list_of_its_own_is_all_of_a_ranks(files):
+    for rank, order in enumerate([[3, 1, 2, 0], [7, 7, 4]]):
+        options = {"shuffle": order, "assignment": "own", "rank": rank, "world_size": 2}
+        with foresee.Job(files(8), 2, 2, **options) as job:
+            assert [sample for batch in job for sample in batch.indices] == [*order, *order]
+            assert job.rank == job.stats()["rank"] == rank and job.world_size == 2
+    with pytest.raises(ValueError, match="assignment='own'"):
+        foresee.Job(files(8), 2, 1, assignment="own")

@@ -168,18 +168,3 @@ def test_what_is_no_image_is_named(tmp_path):
     with foresee.Job(foresee.Files([path], transform=STEPS), 1, 1) as job, pytest.raises(foresee.SampleError) as raised:
         next(job)
     assert raised.value.sample == 0 and str(path) in str(raised.value) and "neither JPEG nor PNG" in str(raised.value)
-
-
-def test_jax_takes_a_batch():
-    jnp = pytest.importorskip("jax.numpy")
-    with foresee.Job(images(STEPS), 4, 1) as job:
-        batch = next(job)
-        assert jnp.asarray(batch.data).shape == (4, 3, 12, 10)
-        assert jnp.asarray(batch.labels).tolist() == batch.labels.tolist()
-
-
-def test_tensorflow_takes_a_batch():
-    np, tf = pytest.importorskip("numpy"), pytest.importorskip("tensorflow")
-    with foresee.Job(images(STEPS), 4, 1) as job:
-        batch = next(job)
-        assert tf.convert_to_tensor(np.asarray(batch.data)).shape == (4, 3, 12, 10)

@@ -1,5 +1,8 @@
 """What torch's users rely on: order, length, samplers, drop_last, collation, errors, states. Compared with torch's loader."""
 
+import io
+import json
+import pickle
 import warnings
 
 import foresee
@@ -242,9 +245,10 @@ def test_what_has_no_files_is_refused(dataset):
         DataLoader(dataset)
 
 
-def test_an_index_outside_of_the_dataset_is_named(rows):
-    with pytest.raises(ValueError, match="41"):
-        list(DataLoader(foresee.Files(*rows), 2, sampler=[0, 41]))
+@pytest.mark.parametrize("index", [41, -1, 2**40])
+def test_an_index_outside_of_the_dataset_is_named(rows, index):
+    with pytest.raises(ValueError, match=str(index)):
+        list(DataLoader(foresee.Files(*rows), 2, sampler=[0, index]))
 
 
 def test_a_second_iteration_ends_the_first(rows):
@@ -335,7 +339,7 @@ def test_epochs_without_end_cost_nothing(rows):
     loader.set_epoch(1_000_000)
     next(iter(loader))
     stats = loader.stats()
-    assert stats["elapsed_s"] < 5 and stats["source_minimum_bytes"] is None
+    assert stats["source_minimum_bytes"] is None
     assert "epochs without end" in loader.summary()
 
 
@@ -343,9 +347,10 @@ def test_tensors_share_the_loaders_memory_and_give_it_back(images):
     from foresee import transforms as T
 
     dataset = foresee.ImageFolder(images, transform=T.Resize((16, 16)))
-    loader = DataLoader(dataset, 4, config={"staging": {"capacity": 768 * 64}})
+    # Three batches: one in the trainer's hands, one whole, one on its way. The last one of an epoch is shorter.
+    loader = DataLoader(dataset, 4, shuffle=True, num_workers=3, config={"staging": {"capacity": 3 * 4 * 768}})
     start, size = loader.job.buffer.address, len(loader.job.buffer)
-    for _ in range(5):
+    for _ in range(20):
         for data, _ in loader:
             assert start <= data.data_ptr() < start + size
     assert loader.stats()["outside"] == 0
@@ -384,3 +389,285 @@ def test_images_changed_in_place_stay_as_they_are_for_the_next_epoch(images):
         for data, _ in loader:
             data.zero_()
         assert all(torch.equal(data, before) for (data, _), before in zip(loader, first, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_workers": 1.5}, "num_workers=1.5"),
+        ({"timeout": "soon"}, "timeout='soon'"),
+        ({"num_workers": 1, "multiprocessing_context": object()}, "multiprocessing_context="),
+        ({"sampler": 3}, "sampler=3"),
+        ({"batch_sampler": 3}, "batch_sampler=3"),
+        ({"sampler": ["a"]}, "sampler: 'a' is no number"),
+        ({"sampler": [1.5]}, "sampler: 1.5 is no number"),
+        ({"generator": 3}, "generator=3"),
+        ({"batch_size": "4"}, "batch_size='4'"),
+        ({"batch_size": None, "sampler": [[0, 1], [2, 3]]}, "is no number of a sample"),
+    ],
+)
+def test_what_has_the_wrong_type_is_named(rows, options, said):
+    with pytest.raises(TypeError, match=said) as raised:
+        list(DataLoader(foresee.Files(*rows), **options))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "sampler", "batch_sampler", "drop_last", "dataset"])
+def test_what_was_given_cannot_be_set_afterwards(rows, name):
+    loader = DataLoader(foresee.Files(*rows), 4)
+    with pytest.raises(ValueError, match=f"{name}: cannot be set"):
+        setattr(loader, name, 1)
+
+
+def test_pinning_without_an_accelerator_warns_as_torch_does(both):
+    if torch.accelerator.is_available():
+        pytest.skip("there is an accelerator")
+    theirs, ours = both(4, pin_memory=True)
+    with pytest.warns(UserWarning, match="pin_memory"):
+        expected = list(theirs)
+    with pytest.warns(UserWarning, match="pin_memory=True: there is no accelerator"):
+        got = list(ours)
+    assert_same(expected, got)
+    assert not got[0][0].is_pinned()
+
+
+def test_a_function_for_workers_that_nobody_calls_warns(rows):
+    with pytest.warns(UserWarning, match="worker_init_fn: not called"):
+        DataLoader(foresee.Files(*rows), num_workers=2, worker_init_fn=print)
+
+
+def test_settings_of_worker_processes_are_accepted(both):
+    options = {"num_workers": 2, "prefetch_factor": 3, "persistent_workers": True, "multiprocessing_context": "spawn"}
+    ours = both(4, **options, in_order=False)[1]
+    assert_same(both(4)[0], ours)
+    assert DataLoader[list[torch.Tensor]] is not None
+
+
+class Counted(Sampler):
+    """Draws from its own generator, and knows its epoch as DistributedSampler does."""
+
+    def __init__(self, shuffle=True):
+        self.epoch, self.shuffle = 0, shuffle
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        order = torch.randperm(41, generator=torch.Generator().manual_seed(self.epoch)).tolist()
+        yield from order if self.shuffle else range(41)
+
+    def __len__(self):
+        return 41
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_sampler_whose_epoch_nobody_sets_warns_once(rows, in_batches):
+    sampler = Counted()
+    given = {"batch_sampler": BatchSampler(sampler, 4, False)} if in_batches else {"sampler": sampler, "batch_size": 4}
+    loader = DataLoader(foresee.Files(*rows), **given)
+    list(loader)
+    with pytest.warns(UserWarning, match="the same order again"):
+        list(loader)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(loader)
+        list(plain := DataLoader(foresee.Files(*rows), sampler=Counted(shuffle=False)))
+        list(plain)
+    loader.set_epoch(9)
+    assert sampler.epoch == 9
+
+
+def test_batches_of_a_batch_sampler_may_change_from_epoch_to_epoch(both):
+    class Changing:
+        def __init__(self):
+            self.epoch = 0
+
+        def __iter__(self):
+            self.epoch += 1
+            size = [4, 4, 7, 4][self.epoch - 1]
+            yield from (list(range(first, min(first + size, 41))) for first in range(0, 41, size))
+
+        def __len__(self):
+            return 11
+
+    theirs, ours = both(batch_sampler=Changing)
+    for _ in range(4):
+        assert_same(theirs, ours)
+
+
+@pytest.mark.parametrize("delivered", [0, 2, None])
+@pytest.mark.parametrize("kind", ["shuffle", "random", "weighted", "batches"])
+def test_a_state_holds_what_generators_draw_next(rows, kind, delivered):
+    def make():
+        generator = torch.Generator().manual_seed(4)
+        if kind == "shuffle":
+            return DataLoader(foresee.Files(*rows), 6, shuffle=True, generator=generator)
+        if kind == "weighted":
+            drawn = WeightedRandomSampler([1.0] * 41, 41, generator=generator)
+            return DataLoader(foresee.Files(*rows), 6, sampler=drawn, generator=generator)
+        drawn = RandomSampler(range(41), generator=generator)
+        if kind == "random":
+            return DataLoader(foresee.Files(*rows), 6, sampler=drawn)
+        return DataLoader(foresee.Files(*rows), batch_sampler=BatchSampler(drawn, 6, False))
+
+    loader = make()
+    list(loader)
+    iteration = iter(loader)
+    before = list(iteration) if delivered is None else [next(iteration) for _ in range(delivered)]
+    state = json.loads(json.dumps(loader.state_dict()))
+    expected = [*iteration, *loader, *loader]
+    resumed = make()
+    resumed.load_state_dict(state)
+    epochs = 2 if delivered is None else 3
+    assert len(before) + len(expected) == 3 * 7
+    assert_same(expected, [batch for _ in range(epochs) for batch in resumed])
+
+
+class Resumable(Sampler):
+    """A sampler with a state, as torchdata's: another iteration goes on where the state stands."""
+
+    def __init__(self):
+        self.yielded, self.begin = 0, None
+
+    def __iter__(self):
+        self.yielded, self.begin = self.begin or 0, None
+        for index in range(self.yielded, 41):
+            self.yielded += 1
+            yield index
+
+    def __len__(self):
+        return 41
+
+    def state_dict(self):
+        return {"yielded": self.yielded}
+
+    def load_state_dict(self, state):
+        self.begin = state["yielded"]
+
+
+@pytest.mark.parametrize("delivered", [3, 11])
+def test_a_sampler_with_a_state_loses_nothing(rows, delivered):
+    loader = DataLoader(foresee.Files(*rows), 4, sampler=Resumable())
+    whole = list(loader)
+    iteration = iter(loader)
+    for _ in range(delivered):
+        next(iteration)
+    if delivered == len(whole):
+        assert next(iteration, None) is None
+    resumed = DataLoader(foresee.Files(*rows), 4, sampler=Resumable())
+    resumed.load_state_dict(loader.state_dict())
+    if delivered < len(whole):
+        assert_same(whole[delivered:], resumed)
+    assert_same(whole, resumed)
+
+
+def test_a_state_of_a_sampler_goes_on_with_its_batches_and_then_with_ours(rows):
+    loader = DataLoader(foresee.Files(*rows), 4, sampler=range(41))
+    iteration = iter(loader)
+    for _ in range(3):
+        next(iteration)
+    resumed = DataLoader(foresee.Files(*rows), 8, sampler=range(41))
+    resumed.load_state_dict(loader.state_dict())
+    assert_same(list(iteration), resumed)
+    assert_same(list(DataLoader(foresee.Files(*rows), 8)), resumed)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (7, "give what state_dict"),
+        ({}, "give what state_dict"),
+        ({"epoch": 1}, "give what state_dict"),
+        ({"epoch": "one", "step": 0}, "state..epoch"),
+        ({"epoch": 0, "step": -1}, "state..step"),
+        ({"epoch": 0, "step": 0}, "one run has a sampler"),
+        ({"epoch": 0, "step": 0, "shuffle": "sampler", "batches": 5}, "state..batches"),
+        ({"epoch": 0, "step": 0, "shuffle": "sampler", "batches": [["x"]]}, "state..batches"),
+        ({"epoch": 0, "step": 0, "shuffle": "sampler", "loader_seed": 9}, "seed=9"),
+        ({"epoch": 0, "step": 0, "shuffle": "sampler", "generators": ["00"]}, "1 generators then"),
+    ],
+)
+def test_what_is_no_state_is_refused_in_one_line(rows, state, said):
+    loader = DataLoader(foresee.Files(*rows), 4, sampler=[0, 1, 2, 3, 4])
+    with pytest.raises((ValueError, TypeError), match=said) as raised:
+        loader.load_state_dict(state)
+    assert isinstance(raised.value, foresee.ForeseeError) and "\n" not in str(raised.value)
+    assert len(list(loader)) == 2
+
+
+def test_a_state_of_another_seed_is_refused_also_without_shuffle(rows):
+    loader = DataLoader(foresee.Files(*rows), 4, seed=1)
+    with pytest.raises(ValueError, match="seed=1"):
+        DataLoader(foresee.Files(*rows), 4, seed=2).load_state_dict(loader.state_dict())
+
+
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"sampler": [5, 3, 1, 0, 2, 4]}])
+def test_a_loader_can_be_pickled_and_goes_on_where_it_stood(rows, options):
+    loader = DataLoader(foresee.Files(*rows), 2, seed=None, **options)
+    list(loader)
+    iteration = iter(loader)
+    next(iteration)
+    with pytest.raises(TypeError, match="pickle the loader"):
+        pickle.dumps(iteration)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert_same(list(iteration), copy)
+    assert_same(loader, copy)
+
+
+def test_a_loader_goes_on_in_a_forked_child(rows, images):
+    import multiprocessing
+
+    from torchvision import datasets
+    from torchvision import transforms as tv
+
+    folder = datasets.ImageFolder(images, tv.Compose([tv.Resize((4, 4)), tv.ToTensor()]))
+    loader = DataLoader(folder, 5, shuffle=True, num_workers=2)
+    iteration = iter(loader)
+    next(iteration)
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+
+    def child():
+        try:
+            next(iteration)
+        except foresee.ForeseeError as wrong:
+            theirs.send(str(wrong))
+        theirs.send(sorted(label for _, labels in loader for label in labels.tolist()))
+
+    process = context.Process(target=child, daemon=True)
+    process.start()
+    assert ours.poll(60) and "belongs to the process that forked" in ours.recv()
+    assert ours.poll(60) and ours.recv() == sorted(folder.targets)
+    process.join(60)
+    assert process.exitcode == 0 and len(list(iteration)) == 7
+
+
+def test_an_exception_in_the_loop_leaves_the_loader_as_after_a_break(rows):
+    loader = DataLoader(foresee.Files(*rows), 4, shuffle=True)
+    with pytest.raises(KeyError):
+        for _ in loader:
+            raise KeyError
+    assert sorted(label for _, labels in loader for label in labels.tolist()) == sorted(rows[1])
+    assert loader.state_dict()["epoch"] == 2
+
+
+def test_progress_shows_a_loader_without_a_length_and_one_that_goes_on(rows):
+    class Endless:
+        def __iter__(self):
+            return iter([[1, 2], [3, 4], [5]])
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    out = Terminal()
+    assert len(list(foresee.progress(DataLoader(foresee.Files(*rows), batch_sampler=Endless()), file=out))) == 3
+    last = out.getvalue().split("\r")[-1]
+    assert last.startswith("3  ") and "source 100%" in last and " 0 samples/s" not in last
+    loader = DataLoader(foresee.Files(*rows), 4, shuffle=True)
+    iteration = iter(loader)
+    next(iteration), next(iteration)
+    loader.load_state_dict(loader.state_dict())
+    out = Terminal()
+    assert len(list(foresee.progress(loader, file=out))) == 9
+    assert out.getvalue().split("\r")[-1].startswith("11/11  ")

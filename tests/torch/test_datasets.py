@@ -1,13 +1,18 @@
 """Datasets of torchvision: their transforms run on bytes that foresee reads, in order, on threads that always end."""
 
+import shutil
 import threading
+from collections import namedtuple
+from pathlib import Path
 
 import foresee
+import numpy
 import pytest
 import torch
+from foresee import transforms as T
 from foresee.torch import DataLoader
 from torch.utils.data import DataLoader as Torchs
-from torch.utils.data import DistributedSampler, Subset
+from torch.utils.data import DistributedSampler, Subset, random_split
 from torchvision import datasets
 from torchvision import transforms as tv
 
@@ -37,18 +42,17 @@ def test_an_image_folder_gives_what_it_gives_with_torch(images, workers):
             assert same(theirs, ours)
 
 
-def test_random_transforms_without_workers_draw_as_with_torch(images):
-    steps = tv.Compose([tv.RandomResizedCrop(12), tv.RandomHorizontalFlip(), tv.ToTensor()])
-    dataset = datasets.ImageFolder(images, steps)
-    torch.manual_seed(3)
-    expected = list(Torchs(dataset, 5))
-    torch.manual_seed(3)
-    assert same(expected, DataLoader(dataset, 5))
-
-
 def test_a_subset_is_a_part_of_its_dataset(images):
     part = Subset(Subset(datasets.ImageFolder(images, STEPS), range(30, 0, -1)), [3, 0, 9])
     assert same(Torchs(part, 2), DataLoader(part, 2))
+
+
+def test_a_subset_of_a_dataset_of_ours_is_a_part_of_it(images):
+    whole = native(images, None)
+    data, labels = next(iter(DataLoader(whole, 37)))
+    part = Subset(Subset(whole, range(30, 0, -1)), [3, 0, 9])
+    ((got, targets),) = DataLoader(part, 3)
+    assert torch.equal(got, data[[27, 30, 21]]) and torch.equal(targets, labels[[27, 30, 21]])
 
 
 def test_a_loader_of_the_datasets_own_gets_the_file(images):
@@ -74,8 +78,6 @@ def test_any_dataset_with_samples_and_a_transform_is_read(images):
 
 
 def test_transforms_of_foresee_in_a_dataset_of_torchvision_are_done_by_the_loader(images):
-    from foresee import transforms as T
-
     steps = T.Compose([T.RandomResizedCrop(8), T.ToTensor()])
     theirs = DataLoader(datasets.ImageFolder(images, steps), 5, shuffle=True)
     assert same(DataLoader(foresee.ImageFolder(images, transform=steps), 5, shuffle=True), theirs)
@@ -128,16 +130,76 @@ def test_a_file_that_is_no_image_is_named(images, tmp_path, workers):
     assert "broken.png" in str(raised.value) and raised.value.path.endswith("broken.png")
 
 
-@pytest.mark.parametrize("workers", [0, 3])
-def test_a_file_that_vanished_is_named_and_the_loader_can_be_closed(images, tmp_path, workers):
-    import shutil
+def caught(loader):
+    """All batches of an epoch, and what was raised in their place."""
+    got, iteration = [], iter(loader)
+    while True:
+        try:
+            got.append(next(iteration))
+        except StopIteration:
+            return got
+        except foresee.SampleError as error:
+            got.append(error)
 
+
+def native(root, _):
+    return foresee.ImageFolder(root, transform=T.Compose([T.Resize((12, 10)), T.ToTensor()]))
+
+
+@pytest.mark.parametrize("sampler", [None, range(37), "uneven"])
+@pytest.mark.parametrize(("make", "workers"), [(native, 0), (datasets.ImageFolder, 0), (datasets.ImageFolder, 3)])
+def test_a_batch_with_a_file_that_vanished_is_given_up_and_the_epoch_goes_on(images, tmp_path, sampler, make, workers):
     shutil.copytree(images, tmp_path / "copy")
-    dataset = datasets.ImageFolder(tmp_path / "copy", STEPS)
-    with DataLoader(dataset, 4, num_workers=workers) as loader:
+    order = {"batch_size": 4, "sampler": sampler}
+    if sampler == "uneven":
+        order = {"batch_sampler": [range(3), range(3, 4), *(range(first, first + 11) for first in (4, 15, 26))]}
+    with DataLoader(make(tmp_path / "copy", STEPS), num_workers=workers, **order) as loader:
+        whole = [len(labels) for _, labels in DataLoader(native(images, None), **order)]
         (tmp_path / "copy" / "class1" / "001.png").unlink()
-        with pytest.raises(foresee.SampleError, match="001.png"):
-            list(loader)
+        (tmp_path / "copy" / "class3" / "035.png").unlink()
+        got = caught(loader)
+        errors = [one for one in got if isinstance(one, foresee.SampleError)]
+        assert ["001.png" in str(errors[0]), "035.png" in str(errors[-1])] == [True, True] and len(errors) == 2
+        assert [len(one[1]) if isinstance(one, tuple) else size for one, size in zip(got, whole, strict=True)] == whole
+        assert loader.state_dict()["epoch"] == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_that_fails_is_skipped_where_errors_are(images, caplog, workers):
+    def picky(image):
+        if image.size[1] in (43, 47, 48):
+            raise ValueError("not this one")
+        return STEPS(image)
+
+    dataset = datasets.ImageFolder(images, picky)
+    dataset.samples = [(path, number) for number, (path, _) in enumerate(dataset.samples)]
+    heights = [40 + int(Path(path).stem) for path, _ in dataset.samples]
+    good = [number for number, height in enumerate(heights) if height not in (43, 47, 48)]
+    expected = [min((other - number) % 37 for other in good) + number for number in range(37)]
+    with DataLoader(dataset, 4, num_workers=workers, on_error="skip") as loader:
+        got = [label for _, labels in loader for label in labels.tolist()]
+        assert got == [number % 37 for number in expected] and loader.stats()["skipped"] == 3
+    assert "ValueError: not this one; sample" in caplog.text
+
+
+def test_where_nothing_can_be_made_skipping_ends_with_the_error(images):
+    def wrong(_):
+        raise ValueError("none of these")
+
+    with (
+        DataLoader(datasets.ImageFolder(images, wrong), on_error="skip") as loader,
+        pytest.raises(foresee.SampleError, match="none of these"),
+    ):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_that_exits_is_not_waited_for(images, workers):
+    def leave(_):
+        raise SystemExit(3)
+
+    with DataLoader(datasets.ImageFolder(images, leave), num_workers=workers) as loader, pytest.raises(SystemExit):
+        next(iter(loader))
 
 
 def test_breaks_leave_no_thread_behind(images):
@@ -181,6 +243,7 @@ def test_a_program_that_is_interrupted_ends_at_once(images, tmp_path):
 
     code = """
 import os, signal, sys, threading, time
+from foresee import transforms as T
 from foresee.torch import DataLoader
 from torchvision import datasets
 
@@ -193,7 +256,7 @@ threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
     list(loader)
 except KeyboardInterrupt:
-    print(time.time())
+    print("interrupted")
 """
     path = tmp_path / "script.py"
     path.write_text(code)
@@ -206,7 +269,88 @@ except KeyboardInterrupt:
         check=True,
         encoding="utf-8",
     )
-    import time
+    assert ended.stdout == "interrupted\n" and not ended.stderr
 
-    # 37 images of half a second on two threads would take nine.
-    assert time.time() - float(ended.stdout) < 5 and not ended.stderr
+
+Pair = namedtuple("Pair", "mean size")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda image: {"size": torch.tensor(image.size), "more": {"height": image.size[1]}},
+        lambda image: Pair(float(image.size[0]), image.size),
+        lambda image: numpy.ones((2, 3)) * image.size[1],
+        lambda image: numpy.float16(image.size[1]),
+        lambda image: numpy.uint8(image.size[1]),
+        lambda image: str(image.size),
+    ],
+)
+def test_whatever_a_transform_makes_is_collated_as_by_torch(images, make, workers):
+    dataset = datasets.ImageFolder(images, make)
+    for batch_size in (4, None):
+        theirs = [tuple(batch) for batch in Torchs(dataset, batch_size)]
+        with DataLoader(dataset, batch_size, num_workers=workers) as ours:
+            assert repr(theirs) == repr([tuple(batch) for batch in ours])
+
+
+def test_batches_are_in_order_also_where_the_first_is_late(images):
+    started = threading.Event()
+
+    def late(image):
+        # The first image waits until another thread has made its own.
+        if image.size[1] == 40:
+            assert started.wait(60)
+        else:
+            started.set()
+        return image.size[1]
+
+    dataset = datasets.ImageFolder(images, late)
+    heights = [40 + int(Path(path).stem) for path, _ in dataset.samples]
+    with DataLoader(dataset, 1, num_workers=2, in_order=True) as loader:
+        assert [int(height) for height, _ in loader] == heights
+
+
+def test_several_loaders_run_side_by_side(images):
+    dataset = datasets.ImageFolder(images, STEPS)
+    loaders = [DataLoader(dataset, 4, num_workers=workers, shuffle=True) for workers in (0, 1, 2)]
+    batches = list(zip(*loaders, strict=True))
+    assert len(batches) == 10
+    assert all(torch.equal(first, other) for (first, _), *others in batches for other, _ in others)
+    for loader in loaders:
+        loader.close()
+
+
+def test_a_random_split_is_read_as_by_torch(images):
+    parts = random_split(datasets.ImageFolder(images, STEPS), [0.3, 0.7], torch.Generator().manual_seed(1))
+    for part in parts:
+        assert same(Torchs(part, 4), DataLoader(part, 4))
+
+
+def test_what_goes_wrong_where_a_worker_starts_is_raised(images):
+    def wrong(_):
+        raise RuntimeError("no such worker")
+
+    with (
+        DataLoader(datasets.ImageFolder(images, STEPS), num_workers=2, worker_init_fn=wrong) as loader,
+        pytest.raises(RuntimeError, match="no such worker"),
+    ):
+        list(loader)
+
+
+def test_a_timeout_is_a_runtime_error_and_loses_nothing(images):
+    proceed = threading.Event()
+
+    def slow(image):
+        assert proceed.wait(60)
+        return image.size[1]
+
+    dataset = datasets.ImageFolder(images, slow)
+    with DataLoader(dataset, 4, num_workers=2, timeout=0.1) as loader:
+        iteration = iter(loader)
+        with pytest.raises(RuntimeError, match="timeout=0.1"):
+            next(iteration)
+        proceed.set()
+        loader.timeout = 60
+        assert sum(len(labels) for _, labels in iteration) == 37

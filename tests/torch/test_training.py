@@ -102,3 +102,33 @@ def test_the_example_trains_and_resumes(images, tmp_path, monkeypatch, capsys):
     runpy.run_path(str(path), run_name="__main__")
     told = capsys.readouterr().out
     assert "epoch 0" in told and "epoch 1" in told and told.count("epoch 0") == 1
+
+
+def test_the_example_goes_on_in_mid_epoch_as_if_it_had_not_been_stopped(images, tmp_path, monkeypatch):
+    path = ROOT / "examples" / "train_imagenet.py"
+    save = torch.save
+
+    def run(name, *more):
+        common = [str(images), "--size", "16", "--batch-size", "4", "--workers", "2", "--epochs", "2"]
+        given = [str(path), *common, "--checkpoint", str(tmp_path / name), "--checkpoint-steps", "3", *more]
+        monkeypatch.setattr(sys, "argv", given)
+        runpy.run_path(str(path), run_name="__main__")
+        return torch.load(tmp_path / name)
+
+    whole = run("whole.pt")
+    saves = itertools.count(1)
+
+    def stop(state, target):
+        # After 3, 6, 9 steps, at the end of the epoch of 10, and after 12.
+        if next(saves) == 6:
+            raise KeyboardInterrupt
+        save(state, target)
+
+    monkeypatch.setattr(torch, "save", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run("cut.pt")
+    monkeypatch.setattr(torch, "save", save)
+    assert [torch.load(tmp_path / "cut.pt")["loader"][name] for name in ("epoch", "step")] == [1, 2]
+    resumed = run("cut.pt", "--resume")
+    assert resumed["loader"] == whole["loader"]
+    assert all(torch.equal(weights, whole["model"][name]) for name, weights in resumed["model"].items())

@@ -21,6 +21,14 @@ pub struct Key {
     pub sample: u64,
 }
 
+impl Key {
+    /// A seed for whoever draws with a generator of their own.
+    pub fn seed_for_others(self) -> u64 {
+        // No list of transforms has this place.
+        Draws::new(self, usize::MAX).next()
+    }
+}
+
 /// The random numbers of one transform for one sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Draws {

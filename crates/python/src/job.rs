@@ -20,8 +20,7 @@ use foresee_runtime::job::{self, Asked, Images, JobError, JobSpec, OnError, Save
 use pyo3::IntoPyObjectExt;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
-use serde_json::Value;
+use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::batch::{Batch, Sample};
 use crate::convert::{from_python, into_toml, to_python};
@@ -152,6 +151,7 @@ impl Job {
             catalog: Arc::clone(dataset.inner().catalog()),
             dataset: dataset.inner().digest(),
             shuffle: shuffle(&arguments)?,
+            own_order: arguments.assignment == "own",
             batch_size: arguments.batch_size,
             epochs: arguments.epochs,
             drop_last: arguments.drop_last,
@@ -198,6 +198,31 @@ impl Job {
         let job = self.job(py)?;
         let mark = Mark { epoch: Epoch(epoch), step: Step(step) };
         py.detach(|| job.reorder(mark, samples)).map_err(|wrong| errors::job(py, &wrong))
+    }
+
+    /// Gives up the batch that is next, and goes on after so many steps of this epoch.
+    fn pass_over(&self, py: Python<'_>, steps: u32) -> PyResult<()> {
+        let job = self.job(py)?;
+        py.detach(|| job.pass_over(steps)).map_err(|wrong| errors::job(py, &wrong))
+    }
+
+    /// What can be read in the place of a sample, after `tried` others: how many were tried with it, its number, its bytes.
+    fn instead_of<'py>(
+        &self,
+        py: Python<'py>,
+        sample: u32,
+        tried: u64,
+    ) -> PyResult<Option<(u64, u32, Bound<'py, PyBytes>)>> {
+        let job = self.job(py)?;
+        let other = py.detach(|| job.instead_of(SampleId(sample), tried));
+        Ok(other.map(|(tried, other, data)| (tried, other.0, PyBytes::new(py, &data))))
+    }
+
+    /// Another sample is in the place of one of which Python could make nothing.
+    fn note_skipped(&self, py: Python<'_>, sample: u32, other: u32, why: &str) -> PyResult<()> {
+        let job = self.job(py)?;
+        py.detach(|| job.note_skipped(SampleId(sample), SampleId(other), why));
+        Ok(())
     }
 
     /// The next sample and its label; None at the end of the job.

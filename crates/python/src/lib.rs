@@ -48,6 +48,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::Tensor>()?;
     module.add_class::<throttle::Throttle>()?;
     module.add_function(wrap_pyfunction!(transforms::check_transforms, module)?)?;
+    module.add_function(wrap_pyfunction!(transforms::sample_seed, module)?)?;
     module.add_function(wrap_pyfunction!(log::set_up_logging, module)?)?;
     module.add_function(wrap_pyfunction!(run_command, module)?)
 }

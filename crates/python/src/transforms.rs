@@ -1,6 +1,6 @@
 //! Transforms as `python/foresee/transforms.py` describes them, made a pipeline.
 
-use foresee_image::{Dtype, Layout, Pipeline, RandomResizedCrop, Resize, Size, Transform};
+use foresee_image::{Dtype, Key, Layout, Pipeline, RandomResizedCrop, Resize, Size, Transform};
 use pyo3::prelude::*;
 use serde::Deserialize;
 
@@ -80,6 +80,12 @@ pub(crate) fn pipeline(described: &Bound<'_, PyAny>) -> PyResult<Pipeline> {
     };
     let transforms: Vec<Transform> = described.steps.into_iter().map(Step::transform).collect();
     Pipeline::new(&transforms, dtype, layout).map_err(|cause| wrong(cause.to_string()))
+}
+
+/// What a sample's random numbers follow from, as one number for a generator in Python.
+#[pyfunction]
+pub(crate) fn sample_seed(seed: u64, epoch: u32, sample: u32) -> u64 {
+    Key { seed, epoch: epoch.into(), sample: sample.into() }.seed_for_others()
 }
 
 /// Whether transforms go together: says what is wrong where they do not.

@@ -99,3 +99,22 @@ fn what_is_no_image_is_named_or_skipped() {
     assert_eq!(ids, [0, 1, 2, 4, 4, 5, 6, 7, 8, 9]);
     assert_eq!(job.stats().skipped, 1);
 }
+
+#[test]
+fn three_batches_are_room_enough_for_a_trainer_that_holds_one() {
+    let source = Made::with(encoded(38));
+    let mut spec = job_spec(&source);
+    (spec.batch_size, spec.epochs) = (4, 40);
+    spec.images = Some(Images { pipeline: Arc::new(pipeline()), seed: 0 });
+    spec.config.staging.threads = Threads::Number(3);
+    // The last batch of an epoch has two samples, so that batches lie in many places of the ring.
+    spec.config.staging.capacity_bytes = 3 * 4 * spec.images.as_ref().unwrap().pipeline.output().bytes as u64;
+    let job = Job::new(spec).unwrap();
+    let mut held = None;
+    for batch in batches(&job) {
+        // The one before is let go of only when the next one is there, as by a loop in Python.
+        held = Some(batch);
+    }
+    drop(held);
+    assert_eq!(job.stats().outside, 0);
+}

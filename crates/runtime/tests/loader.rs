@@ -367,3 +367,72 @@ fn goes_on_in_an_order_that_nobody_knew_before_and_keeps_what_it_has() {
     job.reorder(Mark { epoch: Epoch(9), step: Step(1) }, rest).unwrap();
     assert_eq!(next_ids(job.next_batch(MINUTE)), [5, 9]);
 }
+
+#[test]
+fn ranks_with_orders_of_their_own_get_all_of_them_and_share_no_cache() {
+    let source = Made::equal(12, 4);
+    let folder = tempfile::tempdir().unwrap();
+    let lists = [vec![3, 1, 2, 0, 4], vec![9, 8, 10, 11, 7]].map(|list| list.into_iter().map(SampleId).collect());
+    let jobs: Vec<(Job, Vec<SampleId>)> = lists
+        .into_iter()
+        .zip(0..)
+        .map(|(list, rank): (Vec<SampleId>, u32)| {
+            let mut spec = job_spec(&source);
+            (spec.batch_size, spec.epochs, spec.rank, spec.world) = (2, 2, rank, 2);
+            (spec.shuffle, spec.own_order) = (Shuffle::Explicit([list.clone()].into()), true);
+            let disk = TierKind::Disk { path: folder.path().to_owned(), free_space_floor_bytes: 0 };
+            spec.config.tiers = vec![tier(disk, source.total())];
+            (Job::new(spec).unwrap(), list)
+        })
+        .collect();
+    for (job, list) in &jobs {
+        assert_eq!(delivered(job, &source).into_values().collect::<Vec<_>>(), [list.clone(), list.clone()]);
+        let stats = job.stats();
+        assert_eq!((stats.world_size, stats.source_bytes, stats.lost), (2, 500, 0), "rank {}", stats.rank);
+    }
+    let names = std::fs::read_dir(folder.path()).unwrap().filter_map(Result::ok);
+    let mut ranks: Vec<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    ranks.retain(|name| name.ends_with("-rank0") || name.ends_with("-rank1"));
+    assert_eq!(ranks.len(), 2, "{ranks:?}");
+}
+
+#[test]
+fn a_batch_that_cannot_be_read_can_be_passed_over() {
+    let source = Made::new(10, 7, 0);
+    for policy in POLICIES {
+        for (broken, expected) in [(4, vec![0, 1, 2, 6, 7, 8, 9]), (9, vec![0, 1, 2, 3, 4, 5, 6, 7, 8])] {
+            source.break_sample(SampleId(broken), true);
+            let mut spec = job_spec(&source);
+            (spec.batch_size, spec.shuffle, spec.policy) = (3, Shuffle::Sequential, policy.into());
+            let job = Job::new(spec).unwrap();
+            let mut got = Vec::new();
+            loop {
+                match job.next_batch(MINUTE) {
+                    Ok(Asked::Batch(batch)) => got.extend(ids(&batch)),
+                    Ok(Asked::NotYet) => panic!("there is more"),
+                    Ok(Asked::End) => break,
+                    Err(_) => job.pass_over(1).unwrap(),
+                }
+            }
+            assert_eq!(got, expected, "{policy}");
+            source.break_sample(SampleId(broken), false);
+        }
+    }
+}
+
+#[test]
+fn what_the_caller_cannot_use_is_replaced_by_the_next_that_can_be_read() {
+    let source = Made::new(5, 7, 0);
+    source.break_sample(SampleId(4), true);
+    let mut spec = job_spec(&source);
+    spec.shuffle = Shuffle::Sequential;
+    let job = Job::new(spec).unwrap();
+    assert!(job.instead_of(SampleId(3), 0).is_none(), "nothing was read yet");
+    drop(job.next_batch(MINUTE).unwrap());
+    let (tried, other, data) = job.instead_of(SampleId(3), 0).unwrap();
+    assert_eq!((tried, other, &*data), (2, SampleId(0), source.content(SampleId(0))));
+    assert_eq!(job.instead_of(SampleId(3), tried).unwrap().1, SampleId(1));
+    assert!(job.instead_of(SampleId(3), 4).is_none(), "all were tried");
+    job.note_skipped(SampleId(3), SampleId(0), "no use");
+    assert_eq!(job.stats().skipped, 1);
+}

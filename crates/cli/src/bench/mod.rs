@@ -234,6 +234,7 @@ fn spec(arguments: &Arguments, dataset: &Dataset, source: Arc<dyn Source>, confi
             ShuffleKind::Torch => Shuffle::Torch { seed },
             ShuffleKind::Feistel => Shuffle::Feistel { seed },
         },
+        own_order: false,
         batch_size: arguments.batch,
         epochs: arguments.epochs,
         drop_last: false,

@@ -75,11 +75,12 @@ impl Job {
         let mut state = shared.state();
         loop {
             let mut polled = Polled::More;
+            state.hungry = true;
             while consumer.taking.len() < wanted {
                 match state.take() {
                     Some(Ok((staged, counted))) => consumer.taking.push(lend(shared, &mut state, &staged, counted)),
                     Some(Err((sample, cause))) => {
-                        consumer.reported = true;
+                        (consumer.reported, state.hungry) = (true, false);
                         return Err(self.broken(sample, cause));
                     }
                     None if polled == Polled::More && state.slots.is_empty() => polled = state.advance(&shared.stores),
@@ -87,6 +88,7 @@ impl Job {
                 }
             }
             if consumer.taking.len() >= wanted {
+                state.hungry = false;
                 drop(state);
                 // There is room again, or more to read.
                 shared.pool.signal();
@@ -100,6 +102,7 @@ impl Job {
                 continue;
             }
             if Instant::now() >= deadline {
+                state.hungry = false;
                 return Ok(false);
             }
             state.want((wanted - consumer.taking.len()) as u64);

@@ -175,7 +175,7 @@ impl Job {
         let layout = spec.layout(orders.len())?;
         spec.policy()?;
         spec.check()?;
-        let world = spec.world;
+        let world = spec.dealt_to();
         Ok(Self::at(Arc::new(spec), orders, Consumer::new(layout, world, Mark::START, 0)))
     }
 
@@ -298,9 +298,42 @@ impl Job {
         let mark = if mark.step.0 < layout.steps() { mark } else { Mark { epoch: Epoch(epochs), step: Step(0) } };
         let mut consumer = self.consumer();
         *self.orders.write().unwrap_or_else(PoisonError::into_inner) = orders;
-        *self.course.write().unwrap_or_else(PoisonError::into_inner) = (layout.clone(), self.spec.world);
-        *consumer = Consumer::new(layout, self.spec.world, mark, 0);
+        *self.course.write().unwrap_or_else(PoisonError::into_inner) = (layout.clone(), self.spec.dealt_to());
+        *consumer = Consumer::new(layout, self.spec.dealt_to(), mark, 0);
         self.restart(&consumer)
+    }
+
+    /// Gives up the batch that is next, and goes on after so many steps of this epoch: a sample of it cannot be read.
+    pub fn pass_over(&self, steps: u32) -> Result<(), JobError> {
+        let mut consumer = self.consumer();
+        let Mark { epoch, step } = consumer.mark;
+        let to = step.0.saturating_add(steps);
+        let mark = if to < consumer.layout.steps() {
+            Mark { epoch, step: Step(to) }
+        } else {
+            Mark { epoch: Epoch(epoch.0.saturating_add(1)), step: Step(0) }
+        };
+        consumer.move_to(mark);
+        self.restart(&consumer)
+    }
+
+    /// The first sample after this one in the catalog, and after `tried` others, that can be read: how many were tried
+    /// with it, its number and its bytes. None when enough were tried, or before anything was read.
+    pub fn instead_of(&self, sample: SampleId, tried: u64) -> Option<(u64, SampleId, Vec<u8>)> {
+        let shared = self.lock_running().clone()?;
+        shared.others(sample, tried).find_map(|(tried, other)| {
+            let mut data = vec![0; self.spec.catalog.size(other).0 as usize];
+            shared.read_source(other, &mut data).0.ok().map(|()| (tried, other, data))
+        })
+    }
+
+    /// Another sample has taken the place of one of which the caller could make nothing.
+    pub fn note_skipped(&self, sample: SampleId, other: SampleId, why: &str) {
+        if let Some(shared) = self.lock_running().clone() {
+            shared.state().counts.skipped += 1;
+            let name = self.spec.source.name(sample);
+            tracing::warn!("sample {sample} ({name}): {why}; sample {other} is in its place");
+        }
     }
 
     /// What happened so far.
@@ -319,7 +352,7 @@ impl Job {
     pub fn recording(&self) -> Option<(Vec<Entry>, Desk)> {
         let shared = self.lock_running().clone()?;
         let entries = shared.state().desk.record()?.to_vec();
-        let consumer = Consumer::new(self.consumer().layout.clone(), self.spec.world, Mark::START, 0);
+        let consumer = Consumer::new(self.consumer().layout.clone(), self.spec.dealt_to(), Mark::START, 0);
         let desk = self.desk(&consumer, &shared.stores, &[]).ok()?;
         Some((entries, desk))
     }

@@ -82,20 +82,20 @@ impl Saved {
             tail: spec.tail,
             drop_last: self.drop_last,
         })?;
-        let here = spec.batch_size.saturating_mul(spec.world);
+        let here = spec.batch_size.saturating_mul(spec.dealt_to());
         if self.global_batch != here {
             tracing::warn!(
                 "the state has global batches of {}, batch_size and world_size give {here}: going on with those of the state",
                 self.global_batch
             );
         }
-        Ok(layout.redealt(spec.world)?)
+        Ok(layout.redealt(spec.dealt_to())?)
     }
 
     /// How many samples of the next batch were handed over already.
     pub(super) fn index_for(&self, spec: &JobSpec, layout: &Layout, mark: Mark) -> Result<u32, JobError> {
-        if self.index > 0 && self.world != spec.world {
-            return Err(JobError::MidBatch { index: self.index, then: self.world, now: spec.world });
+        if self.index > 0 && self.world != spec.dealt_to() {
+            return Err(JobError::MidBatch { index: self.index, then: self.world, now: spec.dealt_to() });
         }
         if self.index > 0 && self.index >= layout.local_len(spec.rank(), mark.step) {
             let then = format!("sample {} of a batch", self.index);

@@ -61,6 +61,8 @@ pub struct JobSpec {
     pub dataset: [u8; 16],
     /// How epochs are ordered.
     pub shuffle: Shuffle,
+    /// Whether all of that order is this rank's: others have orders of their own, and nothing is dealt.
+    pub own_order: bool,
     /// Samples of a rank in a step.
     pub batch_size: u32,
     /// Passes over the dataset.
@@ -101,9 +103,10 @@ impl JobSpec {
         if self.epochs == 0 {
             return Err(JobError::NoEpochs);
         }
-        let global_batch = self.batch_size.checked_mul(self.world).ok_or(JobError::BatchTooLarge)?;
+        let world = self.dealt_to();
+        let global_batch = self.batch_size.checked_mul(world).ok_or(JobError::BatchTooLarge)?;
         let deal = if matches!(self.shuffle, Shuffle::Feistel { .. }) { Deal::Blocked } else { Deal::Strided };
-        let (world, tail, drop_last) = (self.world, self.tail, self.drop_last);
+        let (tail, drop_last) = (self.tail, self.drop_last);
         Ok(Layout::new(LayoutSpec { positions, world, global_batch, deal, tail, drop_last })?)
     }
 
@@ -207,9 +210,14 @@ impl JobSpec {
         })
     }
 
-    /// This rank.
+    /// This rank among those that the order is dealt to.
     pub(super) fn rank(&self) -> Rank {
-        Rank(self.rank)
+        Rank(if self.own_order { 0 } else { self.rank })
+    }
+
+    /// How many ranks the order is dealt to.
+    pub(super) fn dealt_to(&self) -> u32 {
+        if self.own_order { 1 } else { self.world }
     }
 }
 

@@ -133,6 +133,9 @@ pub(super) struct State {
     /// How many of the trainer's next samples are not there yet.
     missing: u64,
     wanted_until: u64,
+    /// Whether the trainer waits: only then does a sample without room get memory of its own. While it trains it may still
+    /// give back what it holds.
+    pub(super) hungry: bool,
     /// Counts what the trainer should wake up for: all it wants is there, or no more will come before it moves.
     pub(super) events: u64,
     pub(super) tally: Tally,
@@ -194,6 +197,7 @@ impl State {
             loans: 0,
             missing: 0,
             wanted_until: 0,
+            hungry: false,
             events: 0,
             tally: Tally::new(tiers),
             causes: Causes::new(tiers),
@@ -259,7 +263,7 @@ impl State {
             self.lost(read.sample, tier);
             origin = Origin::Source;
         }
-        let starving = self.slots.is_empty();
+        let starving = self.hungry && self.slots.is_empty();
         let Some(filling) = stores.place(&read, starving) else {
             self.parked = Some(read);
             return Some(Polled::Full);
@@ -270,7 +274,7 @@ impl State {
 
     /// Finds a place for a sample that is to be decoded.
     fn place_decoded(&mut self, read: Read, stores: &Stores) -> Option<Polled> {
-        let starving = self.slots.is_empty();
+        let starving = self.hungry && self.slots.is_empty();
         let part = self.shelf.as_mut().and_then(|shelf| shelf.next(stores, starving));
         if part.is_none() {
             self.parked = Some(read);

@@ -313,9 +313,7 @@ impl Shared {
         part: &mut Option<(Part, Epoch)>,
         image: &mut Scratch,
     ) -> Option<(SampleId, Piece)> {
-        let samples = u64::from(self.spec.catalog.len());
-        let others = (1..samples.min(SUBSTITUTES_MAX)).map(|step| (u64::from(sample.0) + step) % samples);
-        for other in others.map(|other| SampleId(other as u32)) {
+        for (_, other) in self.others(sample, 0) {
             if let (Ok(piece), _) = self.read_alone(other, part, image) {
                 let name = self.spec.source.name(sample);
                 tracing::warn!("sample {sample} ({name}): {cause}; sample {other} is in its place");
@@ -323,6 +321,13 @@ impl Shared {
             }
         }
         None
+    }
+
+    /// What may take the place of a sample, after `tried` that could not, each with how many were tried with it.
+    pub(super) fn others(&self, sample: SampleId, tried: u64) -> impl Iterator<Item = (u64, SampleId)> + use<> {
+        let samples = u64::from(self.spec.catalog.len());
+        let steps = tried.saturating_add(1)..samples.min(SUBSTITUTES_MAX);
+        steps.map(move |step| (step, SampleId(((u64::from(sample.0) + step) % samples) as u32)))
     }
 
     /// Reads one sample from the source into memory of its own, or decodes it into its place in the batch. Also tells how

@@ -123,6 +123,7 @@ pub(crate) fn job_spec(source: &Made) -> JobSpec {
         catalog: Arc::new(Catalog::new(sizes)),
         dataset: [0; 16],
         shuffle: Shuffle::Torch { seed: 0 },
+        own_order: false,
         batch_size: 1,
         epochs: 1,
         drop_last: false,
