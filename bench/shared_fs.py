@@ -43,7 +43,7 @@ SAME = "foresee-same"
 LOADERS = ["torch-2", "torch-8", "torch-io-2", "torch-io-8", "foresee", SAME]
 OTHERS = ["foresee-disk", "job"]
 # What a memory limit is set above what was measured: a process is not the same to the page in every run.
-SLACK = 1.02
+SLACK = 1.05
 LOOK_EVERY_S = 0.05
 COPIES_AT_ONCE = 8
 
@@ -118,7 +118,7 @@ class Bench:
         for loader in loaders:
             if loader == SAME:
                 continue
-            need = self.run(loader, None, epochs=1, tier_bytes=0).own_bytes_max
+            need = self.need_bytes(loader)
             limits[loader] = int(SLACK * need) + self.tier_bytes
             note(f"{loader}: needs {need / 1e6:.0f} MB, may have {limits[loader] / 1e6:.0f} MB")
         of_torch = [limit for loader, limit in limits.items() if loader.startswith("torch")]
@@ -129,6 +129,13 @@ class Bench:
             loader: limits[loader] if loader.startswith("torch") else min(limits.get(loader, least), least)
             for loader in loaders
         }
+
+    def need_bytes(self, loader: str) -> int:
+        """What a loader has for itself, without what it caches."""
+        if loader.startswith("torch"):
+            return self.run(loader, None, epochs=1, tier_bytes=0).own_bytes_max
+        # A tier is full after an epoch; from then on it also evicts.
+        return self.run(loader, None, epochs=2, tier_bytes=self.tier_bytes).own_bytes_max - self.tier_bytes
 
     def run(self, loader: str, limit_bytes: int | None, epochs: int, tier_bytes: int) -> Run:
         self.shared.remount()
@@ -330,7 +337,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--loaders", nargs="+", choices=[*LOADERS, *OTHERS], help="default: all of torch's, and foresee"
     )
-    parser.add_argument("--staging", default="512 MiB", help="foresee's staging buffer")
+    parser.add_argument("--staging", default="256 MiB", help="foresee's staging buffer: three batches")
     parser.add_argument("--threads", type=lambda text: int(text) if text.isdigit() else text, default="auto")
     parser.add_argument("--tier-threads", type=int, help="of foresee's memory tier")
     parser.add_argument("--cache", type=Path, help="folder for images that are made")
