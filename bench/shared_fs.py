@@ -44,7 +44,7 @@ LOADERS = ["torch-2", "torch-8", "torch-io-2", "torch-io-8", "foresee", SAME]
 OTHERS = ["foresee-disk", "job"]
 # What a memory limit is set above what was measured: a process is not the same to the page in every run.
 SLACK = 1.05
-LOOK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.1
 COPIES_AT_ONCE = 8
 
 
@@ -83,6 +83,8 @@ class Run:
     #: The most that the process and its workers had for themselves.
     own_bytes_max: int = 0
     stats: dict = field(default_factory=dict)
+    #: Of the machine when the run ended: others' work makes every loader slower, and those most that need most of it.
+    load: float = 0.0
 
     @property
     def later_s(self) -> float:
@@ -141,25 +143,24 @@ class Bench:
         self.shared.remount()
         run = Run(loader, limit_bytes)
         with tempfile.TemporaryDirectory(prefix="disk-tier-", dir=self.shared.root) as disk:
-            settings = self.settings(loader, epochs, tier_bytes, disk)
-            kind, _, workers = loader.rpartition("-") if loader.startswith("torch") else (loader.split("-")[0], "", 0)
-            line = [
-                sys.executable,
-                "-B",
-                HERE / "shared_fs_loaders.py",
-                kind,
-                json.dumps(settings | {"workers": int(workers)}),
-            ]
+            kind, settings = self.settings(loader, epochs, tier_bytes, disk)
+            # torch warns of more workers than cores.
+            python = [sys.executable, "-B", "-W", "ignore"]
+            line = [*python, HERE / "shared_fs_loaders.py", kind, json.dumps(settings)]
             with MemoryGroup(f"{moosefs.NAME}-{loader}", limit_bytes) as group, started(line, group) as process:
                 self.watch(process, group, run)
+        run.load = os.getloadavg()[0]
         if len(run.epochs) < epochs or process.returncode != 0:
             cause = "out of memory" if process.returncode == -signal.SIGKILL else f"exit code {process.returncode}"
             raise Stop(f"{loader}: ended after {len(run.epochs)} of {epochs} epochs: {cause}")
         return run
 
-    def settings(self, loader: str, epochs: int, tier_bytes: int, disk: str) -> dict[str, Any]:
+    def settings(self, loader: str, epochs: int, tier_bytes: int, disk: str) -> tuple[str, dict[str, Any]]:
+        """Which loader a name means, and all that it is told."""
         args = self.args
-        return {
+        kind, _, rest = loader.rpartition("-") if "-" in loader else (loader, "", "")
+        return kind, {
+            "workers": int(rest) if rest.isdigit() else 0,
             "folder": str(self.data.folder),
             "class_sizes": self.data.class_sizes,
             "batch": args.batch,
@@ -266,7 +267,7 @@ def bench(args: argparse.Namespace) -> dict:
             for loader in loaders:
                 run = runs.run(loader, limits[loader], args.epochs, runs.tier_bytes)
                 times = " ".join(f"{epoch.took_s:.2f}" for epoch in run.epochs)
-                note(f"round {number + 1}, load {os.getloadavg()[0]:.1f}: {loader}: {times} s")
+                note(f"round {number + 1}, load {run.load:.1f}: {loader}: {times} s")
                 results.append(run)
     return summary(args, data, results)
 
