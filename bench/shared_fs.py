@@ -339,7 +339,8 @@ def arguments() -> argparse.Namespace:
         "--loaders", nargs="+", choices=[*LOADERS, *OTHERS], help="default: all of torch's, and foresee"
     )
     parser.add_argument("--staging", default="256 MiB", help="foresee's staging buffer: three batches")
-    parser.add_argument("--threads", type=lambda text: int(text) if text.isdigit() else text, default="auto")
+    # A fixed number: each takes some MB, and what foresee needs has to be the same in every run.
+    parser.add_argument("--threads", type=lambda text: int(text) if text.isdigit() else text, default=8)
     parser.add_argument("--tier-threads", type=int, help="of foresee's memory tier")
     parser.add_argument("--cache", type=Path, help="folder for images that are made")
     parser.add_argument("--json", type=Path, help="file for the figures")
