@@ -299,8 +299,8 @@ def report(result: dict) -> None:
     if result["ratio"] is not None:
         reached = "reached" if result["ratio"] >= GOAL else "MISSED"
         print(
-            f"foresee is {result['ratio']:.2f} times as fast as {result['best_torch']}, torch's fastest, from the second "
-            f"epoch on (goal {GOAL}: {reached})"
+            f"foresee is {result['ratio']:.2f} times as fast as {result['best_torch']}, the fastest torch loader of this "
+            f"run, from the second epoch on (goal {GOAL}: {reached})"
         )
     total = result["bytes"]
     print(
