@@ -339,7 +339,7 @@ def arguments() -> argparse.Namespace:
         "--loaders", nargs="+", choices=[*LOADERS, *OTHERS], help="default: all of torch's, and foresee"
     )
     parser.add_argument("--staging", default="256 MiB", help="foresee's staging buffer: three batches")
-    # A fixed number: each takes some MB, and what foresee needs has to be the same in every run.
+    # A fixed number: with "auto" the need differed from run to run by more than the slack.
     parser.add_argument("--threads", type=lambda text: int(text) if text.isdigit() else text, default=8)
     parser.add_argument("--tier-threads", type=int, help="of foresee's memory tier")
     parser.add_argument("--cache", type=Path, help="folder for images that are made")
