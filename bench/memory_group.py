@@ -1,0 +1,94 @@
+"""A cgroup that limits memory, page cache included: of version 1 or 2, whichever the machine has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+ROOT = Path("/sys/fs/cgroup")
+EMPTY_S_MAX = 5.0
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a group has at a moment. `own_bytes` is what cannot be dropped: processes, shared memory, the kernel for them.
+    `cached_bytes` is page cache."""
+
+    own_bytes: int
+    cached_bytes: int
+
+
+class MemoryGroup:
+    """A group from `with` to its end; what runs as `command` says is gone before it ends."""
+
+    def __init__(self, name: str, limit_bytes: int | None = None) -> None:
+        self._is_v1 = (ROOT / "memory" / "cgroup.procs").exists()
+        # Version 2 lets only groups without processes of their own limit others, so there it has to be beneath the root.
+        self.path = (ROOT / "memory" / _own_group() if self._is_v1 else ROOT) / name
+        self._limit_bytes = limit_bytes
+
+    def __enter__(self) -> Self:
+        self._remove()
+        self.path.mkdir()
+        try:
+            if self._limit_bytes is not None:
+                self._write("memory.limit_in_bytes" if self._is_v1 else "memory.max", self._limit_bytes)
+                # Swap would be more memory.
+                with contextlib.suppress(OSError):
+                    self._write(*(("memory.swappiness", 0) if self._is_v1 else ("memory.swap.max", 0)))
+        except OSError:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove()
+
+    def command(self, line: list[str]) -> list[str]:
+        """The same command in the group, from its first page on."""
+        return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self.path / "cgroup.procs"), *line]
+
+    def use(self) -> Use:
+        stat = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        whole, cached, shared = (
+            ("memory.usage_in_bytes", "total_cache", "total_shmem")
+            if self._is_v1
+            else ("memory.current", "file", "shmem")
+        )
+        cached_bytes = int(stat[cached]) - int(stat[shared])
+        return Use(int((self.path / whole).read_text()) - cached_bytes, cached_bytes)
+
+    def _write(self, name: str, value: int) -> None:
+        (self.path / name).write_text(f"{value}\n")
+
+    def _remove(self) -> None:
+        deadline = time.monotonic() + EMPTY_S_MAX
+        while self.path.exists():
+            try:
+                self.path.rmdir()
+            except OSError:
+                # Processes that were killed are still on their way out.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+
+def available() -> bool:
+    """Whether this process may make such groups."""
+    if (ROOT / "memory" / "cgroup.procs").exists():
+        return os.access(ROOT / "memory", os.W_OK)
+    controllers = ROOT / "cgroup.subtree_control"
+    return controllers.exists() and "memory" in controllers.read_text().split() and os.access(ROOT, os.W_OK)
+
+
+def _own_group() -> str:
+    """Of version 1: what limits this process limits what it starts, too."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return path.lstrip("/")
+    return ""

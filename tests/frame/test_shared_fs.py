@@ -1,0 +1,100 @@
+"""bench/shared_fs.py at a small size: a real MooseFS behind a slow line, with foresee alone, and nothing left of it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_DIR = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+PACKAGE = ROOT / os.environ.get("FORESEE_PACKAGE", BUILD_DIR / "debug" / "python")
+NAME = "foresee-mfs"
+IMAGES = 200
+SMALL = ("--images", str(IMAGES), "--batch", "16", "--staging", "32 MiB", "--epochs", "2", "--rounds", "1")
+START_S_MAX = 30
+
+
+def start(folder: Path, *options: object) -> subprocess.Popen:
+    command = [sys.executable, "-B", ROOT / "bench" / "shared_fs.py", *SMALL, "--loaders", "job", *options]
+    return subprocess.Popen(
+        [str(word) for word in [*command, "--cache", folder]],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
+def finish(process: subprocess.Popen) -> str:
+    """What it printed; where it cannot run, it says so, and so does the test."""
+    output, errors = process.communicate(timeout=60)
+    if "SKIPPED" in output:
+        pytest.skip(output.strip())
+    if "another run holds" in errors:
+        pytest.skip(errors.strip())
+    return output + errors
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """A folder that keeps the images from one run to the next."""
+    return tmp_path_factory.mktemp("images")
+
+
+def left_behind() -> list[str]:
+    """Whatever there is of a MooseFS of the benchmark."""
+    places = [Path("/run/netns") / NAME, Path("/sys/class/net") / f"{NAME}0", Path("/tmp") / NAME]
+    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if NAME in line]
+    groups = Path("/sys/fs/cgroup").rglob(f"{NAME}-*")
+    processes = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if line.startswith(("mfs", "ip netns exec")) and NAME in line:
+            processes.append(line)
+    return [*(str(place) for place in [*places, *groups] if place.exists()), *mounts, *processes]
+
+
+def test_the_second_epoch_reads_less_and_nothing_is_left(images, tmp_path):
+    process = start(images, "--json", tmp_path / "result.json")
+    printed = finish(process)
+    assert process.returncode == 0, printed
+    result = json.loads((tmp_path / "result.json").read_text())
+    (run,) = result["runs"]
+    first, second = (epoch["received_bytes"] for epoch in run["epochs"])
+    assert result["images"] == IMAGES
+    # Everything once, and then what is not in memory.
+    assert first >= result["bytes"] > second
+    assert run["stats"]["source_bytes"] == run["stats"]["source_minimum_bytes"]
+    assert left_behind() == []
+
+
+def test_a_run_that_is_stopped_takes_everything_down(images):
+    process = start(images, "--epochs", "1000")
+    deadline = time.monotonic() + START_S_MAX
+    while process.poll() is None and not Path(f"/tmp/{NAME}/mount/data").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    printed = finish(process)
+    assert process.returncode == 128 + signal.SIGTERM, printed
+    assert left_behind() == []
+
+
+def test_without_moosefs_it_says_what_to_install(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-B", ROOT / "bench" / "shared_fs.py"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0
+    packages = "iproute2 moosefs-chunkserver moosefs-client moosefs-master"
+    assert done.stdout == f"shared_fs: SKIPPED: needs MooseFS: apt-get install {packages}\n"
