@@ -1,4 +1,4 @@
-"""A line that says how training goes: samples a second, how long the trainer waited, where the bytes came from.
+"""A bar that says how training goes: samples a second, how long the trainer waited, where the bytes came from.
 
 On a terminal the line is written over; in a notebook lines are printed now and then; elsewhere nothing is said.
 """
@@ -18,6 +18,8 @@ _TERMINAL_S = 0.5
 _NOTEBOOK_S = 10.0
 #: Of a terminal that does not tell.
 _COLUMNS = 80
+#: Of the bar, if the rest of the line leaves so many.
+_BAR_MIN, _BAR_MAX = 5, 30
 
 
 def progress(batches: Any, *, file: TextIO | None = None) -> Iterator[Any]:
@@ -64,14 +66,13 @@ class _Line:
     def tell(self, last: bool = False) -> None:
         # Whatever becomes of the terminal, training goes on.
         with contextlib.suppress(OSError, ValueError, ForeseeError):
-            text = self._text()
             if self._over:
                 # One that is too long for the terminal could not be written over; one that is too short would leave the end
                 # of another's line.
                 width = _columns(self._out) - 1
-                self._out.write("\r" + text[:width].ljust(width) + ("\n" if last else ""))
+                self._out.write("\r" + self._text(width)[:width].ljust(width) + ("\n" if last else ""))
             else:
-                self._out.write(text + "\n")
+                self._out.write(self._text(0) + "\n")
             self._out.flush()
 
     def _counts(self) -> tuple[int, dict[str, Any]]:
@@ -79,7 +80,7 @@ class _Line:
         stats = _job(self._batches)._inner.stats(False)
         return getattr(self._batches, "_delivered", stats["samples"]), stats["origins"]
 
-    def _text(self) -> str:
+    def _text(self, width: int) -> str:
         (samples, origins), (samples_before, origins_before) = self._counts(), self._before
         elapsed_s = max(time.monotonic() - self._began, 1e-9)
         at, total = self._first + self.steps, self._total
@@ -90,7 +91,21 @@ class _Line:
             parts.append(f"{_clock((total - at) * elapsed_s / self.steps)} left")
         else:
             parts.append(_clock(elapsed_s))
-        return "  ".join(part for part in parts if part)
+        parts = [part for part in parts if part]
+        room = min(width - len("  ".join(parts)) - 2, _BAR_MAX)
+        if total and room >= _BAR_MIN:
+            parts.insert(1, _bar(at / total, room, getattr(self._out, "encoding", None)))
+        return "  ".join(parts)
+
+
+def _bar(share: float, width: int, encoding: str | None) -> str:
+    full, empty = "\u2588\u2591"
+    try:
+        (full + empty).encode(encoding or "utf-8")
+    except (LookupError, UnicodeError):
+        full, empty = "#-"
+    filled = int(share * width)
+    return full * filled + empty * (width - filled)
 
 
 def _total(batches: Any) -> int | None:

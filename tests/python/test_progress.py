@@ -1,4 +1,4 @@
-"""Progress: one line on a terminal, for rank 0; nothing elsewhere."""
+"""Progress: one line with a bar on a terminal, for rank 0; nothing elsewhere."""
 
 import fcntl
 import io
@@ -23,6 +23,28 @@ def test_a_terminal_gets_one_line_with_rate_stall_and_origins(files):
     last = out.getvalue().split("\r")[-1]
     assert last.startswith("30/30  ") and " samples/s  stall " in last and last.endswith("\n")
     assert "source 33%" in last and "tier1 67%" in last and out.getvalue().count("\n") == 1
+    assert "\u2588" * 5 in last and "\u2591" not in last
+
+
+def test_the_bar_is_as_long_as_what_is_done(files):
+    out = Terminal()
+    with foresee.Job(files(8), 2, 1) as job:
+        going = foresee.progress(job, file=out)
+        next(going), next(going)
+        going.close()
+    count, bar, *_ = out.getvalue().split()
+    assert count == "2/4" and abs(bar.count("\u2588") - bar.count("\u2591")) <= 1
+
+
+class Plain(Terminal):
+    encoding = "ascii"
+
+
+def test_a_terminal_without_blocks_gets_a_plain_bar(files):
+    out = Plain()
+    with foresee.Job(files(8), 2, 1) as job:
+        list(foresee.progress(job, file=out))
+    assert out.getvalue().isascii() and "#####" in out.getvalue()
 
 
 def test_without_a_terminal_or_on_another_rank_nothing_is_said(files):
