@@ -369,6 +369,27 @@ fn goes_on_in_an_order_that_nobody_knew_before_and_keeps_what_it_has() {
 }
 
 #[test]
+fn another_order_waits_for_what_is_being_written_to_the_disk() {
+    for _ in 0..50 {
+        let source = Made::equal(8, 48);
+        let folder = tempfile::tempdir().unwrap();
+        let mut spec = job_spec(&source);
+        (spec.batch_size, spec.epochs) = (2, 1000);
+        spec.shuffle = Shuffle::Explicit([vec![SampleId(0)]].into());
+        let disk = TierKind::Disk { path: folder.path().to_owned(), free_space_floor_bytes: 0 };
+        spec.config.tiers = vec![tier(disk, source.total())];
+        let job = Job::new(spec).unwrap();
+        for epoch in 0..4 {
+            // What comes last in one epoch comes first in the next.
+            let list = (0..8).map(|place| SampleId(if epoch % 2 == 0 { place } else { 7 - place })).collect();
+            job.reorder(Mark { epoch: Epoch(epoch), step: Step(0) }, list).unwrap();
+            while let Asked::Batch(_) = job.next_batch(MINUTE).unwrap() {}
+        }
+        assert_eq!(job.counts().source_bytes, source.total(), "each sample is read once");
+    }
+}
+
+#[test]
 fn ranks_with_orders_of_their_own_get_all_of_them_and_share_no_cache() {
     let source = Made::equal(12, 4);
     let folder = tempfile::tempdir().unwrap();

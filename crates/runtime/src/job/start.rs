@@ -1,7 +1,8 @@
 //! Bringing a job up: opening its tiers, planning, and setting the engine where the trainer stands.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use foresee_config::TierKind;
 use foresee_core::engine::Engine;
@@ -26,6 +27,9 @@ use crate::trace::Trace;
 /// trainer's hands, one whole, one on its way.
 const WINDOW_BYTES: u64 = 16 << 20;
 
+/// A disk that does not finish to write in this time is not waited for.
+const WRITTEN_AFTER: Duration = Duration::from_secs(1);
+
 impl Job {
     /// The running job; started where the consumer stands if it does not run yet.
     pub(super) fn running(&self, consumer: &Consumer) -> Result<Arc<Shared>, JobError> {
@@ -45,7 +49,9 @@ impl Job {
         if consumer.mark.epoch.0 >= self.orders().epochs() {
             return Ok(());
         }
-        let mut state = shared.state();
+        // What is being written to a disk is about to be held: without it, it would be read from the source again.
+        let written = shared.ready.wait_timeout_while(shared.state(), WRITTEN_AFTER, |state| state.keeping > 0);
+        let (mut state, _) = written.unwrap_or_else(PoisonError::into_inner);
         let held = shared.stores.held();
         let desk = self.desk(consumer, &shared.stores, &held)?;
         state.restart(desk);

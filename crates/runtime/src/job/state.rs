@@ -136,6 +136,8 @@ pub(super) struct State {
     /// Whether the trainer waits: only then does a sample without room get memory of its own. While it trains it may still
     /// give back what it holds.
     pub(super) hungry: bool,
+    /// Samples that are being written to a disk, while nobody has the lock.
+    pub(super) keeping: u32,
     /// Counts what the trainer should wake up for: all it wants is there, or no more will come before it moves.
     pub(super) events: u64,
     pub(super) tally: Tally,
@@ -198,6 +200,7 @@ impl State {
             missing: 0,
             wanted_until: 0,
             hungry: false,
+            keeping: 0,
             events: 0,
             tally: Tally::new(tiers),
             causes: Causes::new(tiers),

@@ -238,10 +238,15 @@ impl Shared {
             }
             (Store::Memory(memory), None) => keep(memory, read.sample, buffer),
             (Store::Disk(disk, _), block) => {
+                state.keeping += 1;
                 drop(state);
                 self.wake_trainer();
                 let kept = keep(disk.as_ref(), read.sample, block.as_ref().map_or(buffer, |block| block.bytes()));
                 state = self.state();
+                state.keeping -= 1;
+                if state.keeping == 0 {
+                    self.ready.notify_all();
+                }
                 kept
             }
             (Store::Nothing, _) => false,
