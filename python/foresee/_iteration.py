@@ -2,6 +2,7 @@
 them over as torch's loader does."""
 
 import importlib
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
@@ -33,6 +34,8 @@ class Iteration:
         self._maker = loader._maker()
         self._feeder = loader._feeder(self._maker, groups)
         self._epoch = loader._place[0]
+        #: Threads that share an iteration get each batch once.
+        self._lock = threading.RLock()
 
     def __iter__(self) -> Self:
         return self
@@ -45,6 +48,10 @@ class Iteration:
         return len(self._loader)
 
     def __next__(self) -> Any:
+        with self._lock:
+            return self._next()
+
+    def _next(self) -> Any:
         if self._over:
             raise StopIteration
         if self._stopped:

@@ -32,8 +32,10 @@ from ._torch import torch as _torch
 
 __all__ = ["DataLoader", "sample_seed"]
 
-#: More epochs than anybody trains; what a job plans does not depend on their number.
+#: More epochs than anybody trains.
 _EPOCHS_MAX = 2**31
+#: Policies that look at all epochs before the first.
+_WANT_EPOCHS = frozenset({"nopfs", "lobster"})
 #: Batches that are made ahead for each worker, as in torch.
 _PREFETCH = 2
 #: What nobody may set once the loader is made, as in torch.
@@ -154,6 +156,8 @@ class DataLoader:
             # A sampler gives this rank's samples: nothing is left to be dealt. It is asked when an epoch begins.
             options |= {"shuffle": [0], "assignment": "own", "tail": "pad", "drop_last": False}
         epochs = given["epochs"]
+        if epochs is None and given["policy"] in _WANT_EPOCHS:
+            raise ConfigError(f"policy={given['policy']!r}: it counts the accesses of all epochs; give epochs, too")
         options["epochs"] = _check.whole("epochs", epochs, 1, _EPOCHS_MAX) if epochs is not None else _EPOCHS_MAX
         options["threads"] = self.num_workers if self.num_workers > 0 and self._mapped is None else None
         return options
@@ -216,7 +220,8 @@ class DataLoader:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on with the very next batch after ``state_dict()``."""
+        """The next iteration goes on with the very next batch after ``state_dict()``; it has none if that was the last of
+        its epoch."""
         place = _order.place(state, self.job.epochs)
         if (state.get("shuffle") == "sampler") != (self._drawn is not None):
             raise ConfigError("state: one run has a sampler, the other has none; make the loader as it was")
@@ -300,7 +305,7 @@ class DataLoader:
         if self._drawn is not None:
             return self._go_to_drawn(epoch, step)
         at, inner = self.job.position, self.job._inner
-        if at != (epoch, step):
+        if at != (epoch, step) and step < self.job.steps_per_epoch:
             if step == 0 and epoch > at[0]:
                 inner.seek(epoch)
             else:

@@ -171,6 +171,24 @@ proptest! {
     }
 
     #[test]
+    fn a_filled_tail_leaves_no_rank_without_a_sample(spec in specs(), world in 1_u32..12) {
+        let spec = LayoutSpec { tail: Tail::Pad, ..spec };
+        let Some(layout) = layout_of(spec)? else { return Ok(()) };
+        let redealt = layout.redealt(world).expect("a layout of another world");
+        let filled = redealt.filled();
+        let real = |layout: &Layout| batches(&of_layout(layout)).into_iter().map(|batch| {
+            batch.into_iter().filter(|(_, padded)| !padded).collect::<Vec<_>>()
+        }).collect::<Vec<_>>();
+        prop_assert_eq!(real(&filled), real(&redealt), "nothing but padding is added");
+        if spec.global_batch >= world {
+            prop_assert!(of_layout(&filled).iter().flatten().all(|share| !share.is_empty()));
+        }
+        if spec.global_batch.is_multiple_of(spec.world) {
+            prop_assert_eq!(layout.filled(), layout, "the world that it began with has nothing to fill");
+        }
+    }
+
+    #[test]
     fn nothing_is_lost_or_repeated_where_nothing_is_padded_or_dropped(spec in specs()) {
         let spec = LayoutSpec { tail: Tail::Exact, drop_last: false, ..spec };
         let layout = Layout::new(spec).expect("a layout");

@@ -42,7 +42,7 @@ fn next_ids(asked: Result<Asked, JobError>) -> Vec<u32> {
     }
 }
 
-/// Samples of all ranks by epoch and step, and where the last rank then stood.
+/// Samples of all ranks by epoch and step, without those that fill a tail, and where the last rank then stood.
 type Steps = (Vec<((u32, u32), Vec<u32>)>, Option<Saved>);
 
 /// At most so many steps of two samples a rank, from the beginning or from where another job stood.
@@ -58,11 +58,15 @@ fn steps(source: &Made, world: u32, seed: u64, tail: Tail, from: Option<&Saved>,
             job.load(from).unwrap();
         }
         for (place, batch) in batches(&job).take(most).enumerate() {
+            let new = batch.samples.iter().filter(|sample| !sample.padded).map(|sample| sample.id.0);
             if rank == 0 {
-                all.push(((batch.epoch, batch.step), ids(&batch)));
+                all.push(((batch.epoch, batch.step), new.collect()));
             } else {
-                all[place].1.extend(ids(&batch));
+                all[place].1.extend(new);
             }
+            let is_left_out =
+                tail == Tail::Pad && batch.samples.is_empty() && from.is_none_or(|from| from.global_batch >= world);
+            assert!(!is_left_out, "rank {rank} has no sample in epoch {}, step {}", batch.epoch, batch.step);
         }
         saved = Some(job.save());
     }

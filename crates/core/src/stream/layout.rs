@@ -198,6 +198,15 @@ impl Layout {
         Ok(Self { world, ..self.clone() })
     }
 
+    /// The same with the last global batch filled up, from the order's beginning, until it divides by the ranks or is
+    /// whole: no rank is left without a sample there.
+    #[must_use]
+    pub fn filled(&self) -> Layout {
+        let even = self.last_len.checked_next_multiple_of(self.world).unwrap_or(self.global_batch);
+        let last_len = even.min(self.global_batch);
+        Self { kept: self.kept + u64::from(last_len - self.last_len), last_len, ..self.clone() }
+    }
+
     /// Length of the orders that are dealt.
     pub(crate) fn positions(&self) -> u64 {
         self.positions

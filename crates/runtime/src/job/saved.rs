@@ -62,7 +62,8 @@ impl Saved {
         }
     }
 
-    /// The global batches of the saved job, dealt to the ranks of this one.
+    /// The global batches of the saved job, dealt to the ranks of this one; where tails are padded, so that none is left
+    /// without a sample.
     pub(super) fn layout(&self, spec: &JobSpec, positions: u64) -> Result<Layout, JobError> {
         let (shuffle, seed) = named(&spec.shuffle);
         same("version", &self.version, &VERSION)?;
@@ -89,7 +90,8 @@ impl Saved {
                 self.global_batch
             );
         }
-        Ok(layout.redealt(spec.dealt_to())?)
+        let redealt = layout.redealt(spec.dealt_to())?;
+        Ok(if spec.tail == Tail::Pad { redealt.filled() } else { redealt })
     }
 
     /// How many samples of the next batch were handed over already.
@@ -105,10 +107,14 @@ impl Saved {
         Ok(self.index)
     }
 
+    /// The next batch's place. After the last of an epoch that is the first of the next one.
     pub(super) fn mark(&self, spec: &JobSpec, layout: &Layout) -> Result<Mark, JobError> {
         let beyond =
-            self.epoch > spec.epochs || self.step >= layout.steps() || (self.epoch == spec.epochs && self.step > 0);
-        if beyond {
+            self.epoch > spec.epochs || self.step > layout.steps() || (self.epoch == spec.epochs && self.step > 0);
+        if self.step == layout.steps() && self.index == 0 && !beyond {
+            return Ok(Mark { epoch: Epoch(self.epoch + 1), step: Step(0) });
+        }
+        if beyond || self.step == layout.steps() {
             let then = format!("epoch {}, step {}", self.epoch, self.step);
             let now = format!("{} epochs of {} steps", spec.epochs, layout.steps());
             return Err(JobError::OtherJob { what: "the place", then, now });
