@@ -370,16 +370,22 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def at_least_1(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number of at least 1")
+    return int(text)
+
+
 def options(benchmark: Benchmark, description: str) -> argparse.ArgumentParser:
     """What all benchmarks take."""
     names = [loader.name for loader in benchmark.loaders]
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("folder", type=Path, help="class folders with JPEG images")
     parser.add_argument("--loaders", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each loader")
-    parser.add_argument("--batch", type=int, default=128, help=f"{benchmark.unit} in a batch")
-    parser.add_argument("--threads", type=int, default=2, help="threads or worker processes of a loader")
-    parser.add_argument("--batches", type=int, help="end an epoch after so many; for trying things out")
+    parser.add_argument("--rounds", type=at_least_1, default=5, help="turns of each loader")
+    parser.add_argument("--batch", type=at_least_1, default=128, help=f"{benchmark.unit} in a batch")
+    parser.add_argument("--threads", type=at_least_1, default=2, help="threads or worker processes of a loader")
+    parser.add_argument("--batches", type=at_least_1, help="end an epoch after so many; for trying things out")
     parser.add_argument("--timeout-s", type=float, default=900, help="a loader that takes longer has failed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep all numbers there, for bench/plot.py")
     parser.add_argument("--measure", choices=names, help=argparse.SUPPRESS)

@@ -58,16 +58,32 @@ class Bar:
             print(file=sys.stderr)
 
 
+def whole(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number from 1 to 1,000,000")
+    return int(text)
+
+
+def number(text: str) -> float:
+    try:
+        given = float(text)
+    except ValueError:
+        given = -1.0
+    if not 0 <= given <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text}: give a number from 0 to 1,000,000")
+    return given
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=int, default=1_200)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--compute-ms", type=float, default=60, help="how long the trainer computes for a batch")
-    parser.add_argument("--mb-per-s", type=float, default=25, help="what the storage gives to all readers together")
-    parser.add_argument("--latency-ms", type=float, default=2, help="what a read of it takes before its first byte")
-    parser.add_argument("--memory-share", type=float, default=0.45, help="of the dataset, what memory may keep")
-    parser.add_argument("--threads", type=int, default=4, help="that read ahead")
+    parser.add_argument("--images", type=whole, default=1_200)
+    parser.add_argument("--epochs", type=whole, default=3)
+    parser.add_argument("--batch", type=whole, default=32)
+    parser.add_argument("--compute-ms", type=number, default=60, help="how long the trainer computes for a batch")
+    parser.add_argument("--mb-per-s", type=number, default=25, help="what the storage gives to all readers together")
+    parser.add_argument("--latency-ms", type=number, default=2, help="what a read of it takes before its first byte")
+    parser.add_argument("--memory-share", type=number, default=0.45, help="of the dataset, what memory may keep")
+    parser.add_argument("--threads", type=whole, default=4, help="that read ahead")
     parser.add_argument("--cache", type=Path, default=None, help="folder for the dataset; default: the user's cache")
     parser.add_argument("--report", type=Path, default=Path("demo-report.html"), help="the page to write")
     return parser.parse_args()
@@ -278,4 +294,7 @@ def write_report(args: argparse.Namespace, runs: list[dict], lower_bound_s: floa
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except foresee.ForeseeError as error:
+        sys.exit(f"demo: {error}")

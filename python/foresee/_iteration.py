@@ -69,6 +69,11 @@ class Iteration:
                 self._loader._delivered += samples
                 return made
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no more batches will come."""
+        return self._over or self._stopped
+
     def close(self) -> None:
         """Stops threads; what they were to make is made anew if it is asked for."""
         self._stopped = True

@@ -39,6 +39,8 @@ def refuse_contradictions(
     batch_size: int | None, shuffle: bool | None, sampler: Any, batch_sampler: Any, drop_last: bool
 ) -> None:
     """Refuses what torch refuses."""
+    if shuffle is not None:
+        _check.flag("shuffle", shuffle)
     if sampler is not None and shuffle:
         raise ConfigError("sampler: not with shuffle; the sampler is the order")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):

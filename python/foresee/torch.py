@@ -200,6 +200,9 @@ class DataLoader:
         epoch = _check.whole("epoch", epoch, 0, self.job.epochs - 1)
         if epoch != self._begin[0]:
             self._begin, self._loaded_batches, self._resumes = (epoch, 0), None, False
+            running = self._running() if self._running is not None else None
+            if running is None or running.is_over:
+                self._place, self._underway = self._begin, False
         keeper = self._leader if self._leader is not None else _order.keeper_of_epochs(self._drawn)
         if keeper is not None:
             keeper.set_epoch(epoch)
@@ -227,6 +230,8 @@ class DataLoader:
             raise ConfigError("state: one run has a sampler, the other has none; make the loader as it was")
         if (seed := state.get("loader_seed", self.job.seed)) != self.job.seed:
             raise ConfigError(f"state: its loader has seed={seed}, this one {self.job.seed}; make it with seed={seed}")
+        if (batch := state.get("global_batch", world := self.job.world_size)) < world:
+            raise ConfigError(f"state: its steps have {batch} samples, too few for {world} ranks; use at most {batch}")
         held, saved = _order.generators(self.generator, self._drawn), state.get("generators", [])
         if len(held) != len(saved):
             raise ConfigError(f"state: {len(saved)} generators then, {len(held)} now; make the loader as it was")

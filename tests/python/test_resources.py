@@ -114,6 +114,10 @@ def test_stats_tell_where_samples_came_from(files):
         lines = job.summary().splitlines()
         assert lines[0] == "policy      foresee (rank 0 of 1)"
         assert any(line.startswith("delivered   120 samples") for line in lines)
+    closed = job.stats()
+    assert {**stats, "elapsed_s": 0} == {**closed, "elapsed_s": 0} and stats["elapsed_s"] <= closed["elapsed_s"]
+    assert job.stats()["elapsed_s"] == closed["elapsed_s"]
+    assert "delivered   120 samples" in job.summary()
 
 
 def test_a_trace_tells_of_every_read_and_batch(files, tmp_path):

@@ -168,3 +168,17 @@ def test_what_is_no_image_is_named(tmp_path):
     with foresee.Job(foresee.Files([path], transform=STEPS), 1, 1) as job, pytest.raises(foresee.SampleError) as raised:
         next(job)
     assert raised.value.sample == 0 and str(path) in str(raised.value) and "neither JPEG nor PNG" in str(raised.value)
+
+
+@pytest.mark.parametrize("marker", [0x55, 0xC0, 0xDA])
+def test_an_image_whose_data_end_in_the_middle_is_named(tmp_path, marker):
+    path = tmp_path / "cut.jpg"
+    data = (DATA / "jpg_420.jpg").read_bytes()
+    begin = data.index(b"\xff\xda")
+    middle = begin + (len(data) - begin) // 2
+    # Only such a pair of bytes is a marker; PIL and torchvision refuse it, too.
+    path.write_bytes(data[:middle] + bytes([0xFF, marker]) + data[middle:])
+    whole = T.Compose([T.Resize(16), T.CenterCrop(16)])
+    with foresee.Job(foresee.Files([path], transform=whole), 1, 1) as job, pytest.raises(foresee.SampleError) as raised:
+        next(job)
+    assert f"JPEG: data end at a marker 0x{marker:02x}" in str(raised.value)

@@ -734,3 +734,34 @@ def test_threads_that_share_an_iteration_get_each_batch_once(rows):
     for thread in threads:
         thread.join(60)
     assert sorted(label for labels in got for label in labels) == list(range(41))
+
+
+def test_a_state_with_too_few_samples_for_all_ranks_is_refused(rows):
+    state = DataLoader(foresee.Files(*rows), 2, rank=0, world_size=1).state_dict()
+    with pytest.raises(ValueError, match="state: its steps have 2 samples, too few for 4 ranks; use at most 2"):
+        DataLoader(foresee.Files(*rows), 1, rank=0, world_size=4).load_state_dict(state)
+
+
+@pytest.mark.parametrize("shuffle", ["sequential", "feistel", 1])
+def test_shuffle_is_true_or_false(rows, shuffle):
+    with pytest.raises(TypeError, match=f"shuffle={shuffle!r}: give True or False"):
+        DataLoader(foresee.Files(*rows), 2, shuffle=shuffle)
+
+
+def test_a_state_and_a_copy_know_what_set_epoch_said(rows):
+    loader = DataLoader(foresee.Files(*rows), 4, shuffle=True)
+    list(loader)
+    loader.set_epoch(3)
+    resumed = DataLoader(foresee.Files(*rows), 4, shuffle=True)
+    resumed.load_state_dict(loader.state_dict())
+    copied = pickle.loads(pickle.dumps(loader))
+    expected = list(loader)
+    assert loader.state_dict()["epoch"] == 4
+    assert_same(expected, resumed)
+    assert_same(expected, copied)
+
+
+def test_what_happened_is_known_after_closing(rows):
+    with DataLoader(foresee.Files(*rows), 4) as loader:
+        list(loader)
+    assert loader.stats()["samples"] == 41 and "delivered   41 samples" in loader.summary()

@@ -32,6 +32,8 @@ struct foresee_jpeg {
     struct jpeg_progress_mgr progress;
     jmp_buf jump;
     int code;
+    /* Whether entropy-coded data ended before the lines did, at a marker. */
+    int starved;
     char message[JMSG_LENGTH_MAX];
 };
 
@@ -52,8 +54,10 @@ static void on_error(j_common_ptr common) {
 
 /* Warnings are not errors, as in PIL: damaged data gives damaged pixels. */
 static void on_message(j_common_ptr common, int level) {
+    struct foresee_jpeg *jpeg = common->client_data;
     (void)level;
     common->err->num_warnings++;
+    if (common->err->msg_code == JWRN_HIT_MARKER) jpeg->starved = 1;
 }
 
 static void on_output(j_common_ptr common) { (void)common; }
@@ -130,6 +134,7 @@ void foresee_jpeg_close(struct foresee_jpeg *jpeg) {
 int foresee_jpeg_open(struct foresee_jpeg *jpeg, const unsigned char *bytes, size_t len,
                       struct foresee_jpeg_header *header) {
     jpeg->code = OK;
+    jpeg->starved = 0;
     if (setjmp(jpeg->jump)) return jpeg->code;
     jpeg->source.next_input_byte = bytes;
     jpeg->source.bytes_in_buffer = len;
@@ -175,6 +180,14 @@ static int has_end(j_decompress_ptr info) {
     return 0;
 }
 
+/* Whether data ended in the middle of a scan at a marker that cannot be there. To go on with the file, as others do, would
+ * be an error. At the end of the image, or at a restart, lines that are missing are grey. */
+static int is_cut(const struct foresee_jpeg *jpeg) {
+    int marker = jpeg->info.unread_marker;
+    int is_restart = marker >= JPEG_RST0 && marker <= JPEG_RST0 + 7;
+    return jpeg->starved && marker != 0 && marker != JPEG_EOI && !is_restart;
+}
+
 /* Reads `height` lines to `pixels`, which holds that many lines of the planned length. */
 int foresee_jpeg_read(struct foresee_jpeg *jpeg, unsigned height, unsigned char *pixels) {
     j_decompress_ptr info = &jpeg->info;
@@ -187,6 +200,10 @@ int foresee_jpeg_read(struct foresee_jpeg *jpeg, unsigned height, unsigned char 
         unsigned read = jpeg_read_scanlines(info, lines, count);
         if (read == 0) ERREXIT(info, JERR_CANT_SUSPEND);
         y += read;
+    }
+    if (is_cut(jpeg)) {
+        snprintf(jpeg->message, sizeof jpeg->message, "data end at a marker 0x%02x", jpeg->info.unread_marker);
+        return CORRUPT;
     }
     if (!has_end(info)) {
         strcpy(jpeg->message, "no end-of-image marker");

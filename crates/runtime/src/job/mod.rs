@@ -148,6 +148,8 @@ pub struct Job {
     consumer: Mutex<Consumer>,
     /// Made when it is first needed.
     running: Mutex<Option<Arc<Shared>>>,
+    /// What it had done when it was closed, and what its tiers could hold.
+    ended: Mutex<Option<(Stats, Vec<u64>)>>,
     /// Where the consumer stands, for whoever cannot wait for it: epoch and step, then samples of the step.
     at: [AtomicU64; 2],
     /// The dealing, and the world that the job began with. Only loading a state changes it.
@@ -188,6 +190,7 @@ impl Job {
             began: Mutex::new(Began { mark: consumer.mark, held_bytes: 0, minimum_bytes: None }),
             consumer: Mutex::new(consumer),
             running: Mutex::new(None),
+            ended: Mutex::new(None),
             made: Instant::now(),
             first_batch_ns: AtomicU64::new(0),
             closed: AtomicBool::new(false),
@@ -336,16 +339,24 @@ impl Job {
         }
     }
 
-    /// What happened so far.
+    /// What happened so far, or until the job was closed.
     pub fn stats(&self) -> Stats {
-        let minimum_bytes = self.source_minimum(self.lock_running().clone().as_deref());
-        Stats { source_minimum_bytes: minimum_bytes, ..self.counts() }
+        let (counts, kept_bytes) = self.counted();
+        Stats { source_minimum_bytes: self.source_minimum(kept_bytes), ..counts }
     }
 
     /// What happened so far, without the source minimum: that one takes as long as the job has epochs.
     pub fn counts(&self) -> Stats {
-        let running = self.lock_running().clone();
-        Stats::of(self, running.as_deref())
+        self.counted().0
+    }
+
+    /// The same, and what the tiers of a job that runs or ran can hold.
+    fn counted(&self) -> (Stats, Option<Vec<u64>>) {
+        if let Some(shared) = self.lock_running().clone() {
+            return (Stats::of(self, Some(&shared)), Some(shared.stores.capacities()));
+        }
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ended.map_or_else(|| (Stats::of(self, None), None), |(stats, kept_bytes)| (stats, Some(kept_bytes)))
     }
 
     /// All that the engine was told, where the job was made to write it down, and the desk to do it again with.
@@ -393,10 +404,10 @@ impl Job {
         self.closed.store(true, Ordering::Relaxed);
         let Some(shared) = self.lock_running().take() else { return };
         shared.close();
+        let ended = (Stats::of(self, Some(&shared)), shared.stores.capacities());
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
         if let Some(trace) = &shared.trace {
-            let source_minimum_bytes = self.source_minimum(Some(&shared));
-            let stats = Stats { source_minimum_bytes, ..Stats::of(self, Some(&shared)) };
-            trace.note("end", &serde_json::to_value(stats).unwrap_or_default());
+            trace.note("end", &serde_json::to_value(self.stats()).unwrap_or_default());
         }
         // Threads that hang in a read keep what they need; what is ours is given back when they are done.
         let deadline = Instant::now() + patience;

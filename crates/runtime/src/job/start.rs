@@ -129,7 +129,7 @@ impl Job {
         held: &[(SampleId, TierId)],
     ) -> Result<Desk, JobError> {
         let spec = &self.spec;
-        let kept: Vec<u64> = stores.tiers.iter().map(Store::capacity).collect();
+        let kept = stores.capacities();
         let course = (consumer.layout.clone(), consumer.mark);
         let brief = spec.brief(self.orders(), course, &kept, held)?;
         let policy = spec.policy()?;

@@ -146,23 +146,23 @@ impl Stats {
 impl Job {
     /// The fewest bytes that this job can read from the source, from where this run began; none where its epochs have no
     /// end, or orders that are not known yet.
-    pub(super) fn source_minimum(&self, shared: Option<&Shared>) -> Option<u64> {
+    /// `kept_bytes`: what the tiers of a job that runs or ran can hold.
+    pub(super) fn source_minimum(&self, kept_bytes: Option<Vec<u64>>) -> Option<u64> {
         let orders = self.orders();
         if orders.epochs() > EPOCHS_COUNTED || orders.epochs() != self.spec.epochs {
             return None;
         }
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(minimum), Some(_)) = (began.minimum_bytes, shared) {
+        let is_known = kept_bytes.is_some();
+        if let (Some(minimum), true) = (began.minimum_bytes, is_known) {
             return Some(minimum);
         }
-        let kept: Vec<u64> = match shared {
-            Some(shared) => shared.stores.tiers.iter().map(super::stores::Store::capacity).collect(),
-            None => self.spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect(),
-        };
+        let kept =
+            kept_bytes.unwrap_or_else(|| self.spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect());
         let (layout, _) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
         let brief = self.spec.brief(orders, (layout, began.mark), &kept, &[]);
         let minimum = brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), Bytes(began.held_bytes)).0);
-        began.minimum_bytes = shared.map(|_| minimum);
+        began.minimum_bytes = is_known.then_some(minimum);
         Some(minimum)
     }
 }

@@ -114,6 +114,11 @@ impl Stores {
         &self.tiers[tier.index() - 1]
     }
 
+    /// What each tier can hold.
+    pub(super) fn capacities(&self) -> Vec<u64> {
+        self.tiers.iter().map(Store::capacity).collect()
+    }
+
     fn tier(&self, tier: TierId) -> Option<&dyn Tier> {
         match self.store(tier) {
             Store::Nothing => None,
