@@ -28,7 +28,6 @@ test: ## run all tests: the crates', the command's, the reports' in a browser, t
 	cargo build --package foresee-cli --bin foresee --package foresee-python --lib
 	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/debug") && \
 	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PACKAGE="$$package" "$$venv/bin/python" -I -m pytest
-
 	@$(MAKE) --no-print-directory test-torch
 
 # What torch needs takes 3 GB: an environment of its own, only for this. FORESEE_TORCH_PYTHON names one that is there.

@@ -200,7 +200,7 @@ class DataLoader:
         epoch = _check.whole("epoch", epoch, 0, self.job.epochs - 1)
         if epoch != self._begin[0]:
             self._begin, self._loaded_batches, self._resumes = (epoch, 0), None, False
-            running = self._running() if self._running is not None else None
+            running = self._iteration()
             if running is None or running.is_over:
                 self._place, self._underway = self._begin, False
         keeper = self._leader if self._leader is not None else _order.keeper_of_epochs(self._drawn)
@@ -290,9 +290,12 @@ class DataLoader:
             return sampler, None
         return sampler, _data.BatchSampler(sampler, self.batch_size, self.drop_last)
 
+    def _iteration(self) -> Iteration | None:
+        """The last one, while anybody holds it."""
+        return self._running() if self._running is not None else None
+
     def _stop_running(self) -> None:
-        running = self._running() if self._running is not None else None
-        if running is not None:
+        if (running := self._iteration()) is not None:
             running.close()
 
     def _warn_if_repeated(self, epoch: int) -> None:
