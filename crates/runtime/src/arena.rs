@@ -1,16 +1,15 @@
-//! The memory of a job: one mapping, of which the first part is the staging buffer's ring and the rest belongs to the
-//! memory tier. Samples are read into it by loader threads and handed to the trainer in place.
+//! The memory of a job: one mapping, of which the first part is the staging buffer's and the rest belongs to the memory
+//! tier. Samples are read into it by loader threads and handed to the trainer in place.
 //!
 //! A [`Block`] is one sample's place. It is written by one thread through [`Filling`], then shared and read-only, and its
-//! space returns when the last share is dropped. A sample whose place the ring cannot give, because the trainer holds
-//! on to what it was given, gets memory of its own: it is always better to go on than to wait for ever.
+//! space returns when the last share is dropped. A sample that finds no room in the staging buffer, because the trainer
+//! holds on to what it was given, gets memory of its own: it is always better to go on than to wait for ever.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{Advice, MmapMut, MmapRaw};
 
 use crate::extents::Extents;
-use crate::ring::Ring;
 
 /// Places begin at multiples of this: a cache line, so that two threads never write to the same one.
 const ALIGN: u64 = 64;
@@ -24,22 +23,23 @@ pub(crate) struct Arena {
 }
 
 struct Free {
-    ring: Ring,
+    /// The tightest fit comes first, so what was used a moment ago, and is still in the processor's cache, is used again
+    /// before memory that nobody has touched yet.
+    staged: Extents,
     kept: Extents,
 }
 
 /// Where a block lies.
 #[derive(Debug)]
 enum Place {
-    Ring {
+    Staged {
         offset: u64,
-        ticket: u64,
     },
     Kept {
         offset: u64,
     },
     Own(Box<[u8]>),
-    /// Memory of a batch that the ring has no room for.
+    /// Memory of a batch that the staging buffer has no room for.
     Map(MmapRaw),
 }
 
@@ -54,14 +54,14 @@ impl Arena {
         // Kept samples are written once: for them, waiting for the kernel to find large pages was measured to take longer
         // (336 MB/s at worst) than faulting in small ones (1.5 GB/s).
         let _ = memory.advise_range(Advice::HugePage, 0, staging_bytes as usize);
-        let free = Free { ring: Ring::new(staging_bytes), kept: Extents::new(kept_bytes) };
+        let free = Free { staged: Extents::new(staging_bytes), kept: Extents::new(kept_bytes) };
         Ok(Arc::new(Self { memory: memory.into(), kept_from: staging_bytes, free: Mutex::new(free) }))
     }
 
     /// A place in the staging buffer, if there is room now.
     pub(crate) fn stage(self: &Arc<Self>, len: usize) -> Option<Filling> {
-        let range = self.free().ring.take(aligned(len as u64))?;
-        Some(self.filling(Place::Ring { offset: range.offset, ticket: range.ticket }, len))
+        let offset = self.free().staged.take(aligned(len as u64))?;
+        Some(self.filling(Place::Staged { offset }, len))
     }
 
     /// A place in the memory tier, if there is room now.
@@ -87,11 +87,6 @@ impl Arena {
         Some((0..samples).map(|sample| Part(Piece { block: Arc::clone(&block), at: sample * len, len })).collect())
     }
 
-    /// Uses only so much of the ring from now on.
-    pub(crate) fn limit_staging(&self, bytes: u64) {
-        self.free().ring.limit(aligned(bytes));
-    }
-
     /// The staging buffer's memory: address and length.
     pub(crate) fn staging(&self) -> (usize, usize) {
         (self.memory.as_ptr() as usize, self.kept_from as usize)
@@ -108,8 +103,8 @@ impl Arena {
 
     #[allow(unsafe_code, reason = "threads fill different parts of one mapping at the same time")]
     fn bytes(&self, offset: u64, len: usize) -> &[u8] {
-        // SAFETY: offset and len come from `Ring` or `Extents`, which hand out ranges within the mapping and none of it
-        // twice at a time; the mapping lives as long as `self`. Who has a shared reference has the `Block` of the range,
+        // SAFETY: offset and len come from `Extents`, which hand out ranges within the mapping and none of it twice
+        // at a time; the mapping lives as long as `self`. Who has a shared reference has the `Block` of the range,
         // and no `Filling` of it exists any more.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(offset as usize), len) }
     }
@@ -131,7 +126,7 @@ impl Filling {
         let len = self.0.len;
         match &mut self.0.place {
             Place::Own(memory) => memory,
-            Place::Ring { offset, .. } | Place::Kept { offset } => self.0.arena.bytes_mut(*offset, len),
+            Place::Staged { offset } | Place::Kept { offset } => self.0.arena.bytes_mut(*offset, len),
             Place::Map(_) => &mut [],
         }
     }
@@ -219,7 +214,7 @@ impl Block {
         assert!(at + len <= self.len, "a piece lies within its block");
         match &self.place {
             Place::Own(memory) => &memory[at..at + len],
-            Place::Ring { offset, .. } | Place::Kept { offset } => self.arena.bytes(offset + at as u64, len),
+            Place::Staged { offset } | Place::Kept { offset } => self.arena.bytes(offset + at as u64, len),
             // SAFETY: the range lies within the mapping, which has the block's length. Pieces of a batch do not overlap,
             // and who reads one has it from `Part::share`, after it was written.
             Place::Map(memory) => unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), len) },
@@ -230,7 +225,7 @@ impl Block {
     fn range_mut(&self, at: usize, len: usize) -> &mut [u8] {
         assert!(at + len <= self.len, "a part lies within its block");
         match &self.place {
-            Place::Ring { offset, .. } | Place::Kept { offset } => self.arena.bytes_mut(offset + at as u64, len),
+            Place::Staged { offset } | Place::Kept { offset } => self.arena.bytes_mut(offset + at as u64, len),
             // SAFETY: as in `range`; and only `Part::bytes_mut` calls this, which has the range for itself: parts are made
             // once for each sample of a batch and cannot be copied.
             Place::Map(memory) => unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), len) },
@@ -252,7 +247,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         match self.place {
-            Place::Ring { ticket, .. } => self.arena.free().ring.give_back(ticket),
+            Place::Staged { offset } => self.arena.free().staged.give_back(offset, aligned(self.len as u64)),
             Place::Kept { offset } => {
                 self.arena.free().kept.give_back(offset - self.arena.kept_from, aligned(self.len as u64));
             }

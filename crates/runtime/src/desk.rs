@@ -132,6 +132,11 @@ impl Desk {
         self.note(|| Entry::Limit(bytes));
     }
 
+    /// How much more may be staged now, and how much in all.
+    pub fn staging_room(&self) -> (Bytes, Bytes) {
+        self.engine.staging_room()
+    }
+
     /// Copies that went since this was asked last.
     pub fn evicted(&mut self) -> Vec<Evicted> {
         let gone: Vec<Evicted> = self.engine.evicted().collect();

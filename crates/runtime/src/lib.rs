@@ -8,7 +8,6 @@ mod fork;
 pub mod job;
 pub mod machine;
 mod pool;
-mod ring;
 pub mod source;
 mod thread_time;
 pub mod tier;

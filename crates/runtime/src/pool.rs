@@ -1,7 +1,7 @@
 //! The loader threads of the process. Jobs share them: a thread takes the most urgent job that has something to do, does
 //! it, and looks again. Threads are made when the first job needs them and end with the last.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use foresee_config::Config;
@@ -10,9 +10,8 @@ use crate::fork;
 
 /// Something that has work for threads.
 pub(crate) trait Work: Send + Sync {
-    /// Works until nothing is left to do, or until `others` says that somebody else may be more urgent. False when there
-    /// was nothing to do.
-    fn work(&self, alone: bool) -> bool;
+    /// Works until nothing is left to do, or until somebody else may be more urgent. False when there was nothing to do.
+    fn work(&self) -> bool;
     /// Lower is sooner.
     fn urgency(&self) -> f64;
     /// So many jobs share its byte budget from now on.
@@ -25,7 +24,12 @@ pub(crate) trait Work: Send + Sync {
 pub(crate) struct Pool {
     inner: Mutex<Inner>,
     wake: Condvar,
+    /// Jobs that have joined.
+    jobs: AtomicUsize,
     sleepers: AtomicUsize,
+    /// Whether a thread was woken and has not looked yet: it sees what came in between, and wakes others if that is more
+    /// than it can do alone.
+    waking: AtomicBool,
     /// Changes when there may be something new to do.
     signals: AtomicU64,
     generation: u32,
@@ -62,14 +66,40 @@ impl Pool {
 
     fn new(generation: u32) -> Self {
         let inner = Mutex::new(Inner { jobs: Vec::new(), threads: 0, grants: Vec::new() });
-        let (wake, sleepers, signals) = (Condvar::new(), AtomicUsize::new(0), AtomicU64::new(0));
-        Self { inner, wake, sleepers, signals, generation }
+        let (wake, sleepers, waking) = (Condvar::new(), AtomicUsize::new(0), AtomicBool::new(false));
+        let (jobs, signals) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Self { inner, wake, jobs, sleepers, waking, signals, generation }
     }
 
     /// Works for a job too, with so many threads at most.
     pub(crate) fn join(self: &Arc<Self>, job: &Arc<dyn Work>, threads: u32) -> std::io::Result<()> {
         let mut inner = self.inner();
         inner.jobs.push((Arc::downgrade(job), threads));
+        self.jobs.store(inner.jobs.len(), Ordering::Relaxed);
+        self.start_threads(&mut inner)?;
+        drop(inner);
+        self.share_out();
+        Ok(())
+    }
+
+    /// Works for a job that has joined with so many threads at most, if these are more than before.
+    pub(crate) fn grow(self: &Arc<Self>, job: *const (), threads: u32) {
+        let mut inner = self.inner();
+        let Some(place) = inner.jobs.iter().position(|(other, _)| std::ptr::addr_eq(other.as_ptr(), job)) else {
+            return;
+        };
+        let before = inner.jobs[place].1;
+        if before >= threads {
+            return;
+        }
+        inner.jobs[place].1 = threads;
+        if let Err(error) = self.start_threads(&mut inner) {
+            tracing::warn!("cannot start more loader threads: {error}; going on with {}", inner.threads);
+            inner.jobs[place].1 = before;
+        }
+    }
+
+    fn start_threads(self: &Arc<Self>, inner: &mut Inner) -> std::io::Result<()> {
         let wanted = inner.wanted();
         while inner.threads < wanted {
             let pool = Arc::clone(self);
@@ -77,9 +107,12 @@ impl Pool {
             std::thread::Builder::new().name(name).spawn(move || pool.run())?;
             inner.threads += 1;
         }
-        drop(inner);
-        self.share_out();
         Ok(())
+    }
+
+    /// Whether threads have more than one job to work for.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.jobs.load(Ordering::Relaxed) > 1
     }
 
     /// Tells all jobs how many share their budget.
@@ -94,10 +127,12 @@ impl Pool {
     pub(crate) fn leave(&self, job: *const ()) {
         let mut inner = self.inner();
         inner.jobs.retain(|(other, _)| !std::ptr::addr_eq(other.as_ptr(), job) && other.strong_count() > 0);
+        self.jobs.store(inner.jobs.len(), Ordering::Relaxed);
+        self.signals.fetch_add(1, Ordering::SeqCst);
+        // With the lock, or a thread that is about to sleep would miss it.
+        self.wake.notify_all();
         drop(inner);
         self.share_out();
-        self.signals.fetch_add(1, Ordering::SeqCst);
-        self.wake.notify_all();
     }
 
     /// Gives memory for keeping samples, as much as is left of `capacity` bytes for all jobs together.
@@ -120,11 +155,16 @@ impl Pool {
     /// There may be something to do.
     pub(crate) fn signal(&self) {
         self.signals.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) == 0 || self.waking.load(Ordering::SeqCst) {
+            return;
+        }
+        // With the lock, or a thread that is about to sleep would miss it.
+        let inner = self.inner();
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // With the lock, or a thread that is about to sleep would miss it.
-            drop(self.inner());
+            self.waking.store(true, Ordering::SeqCst);
             self.wake.notify_one();
         }
+        drop(inner);
     }
 
     fn run(&self) {
@@ -139,11 +179,10 @@ impl Pool {
                 inner.jobs.clone()
             };
             let mut jobs: Vec<Arc<dyn Work>> = jobs.iter().filter_map(|(job, _)| job.upgrade()).collect();
-            let alone = jobs.len() == 1;
-            if !alone {
+            if jobs.len() > 1 {
                 jobs.sort_by(|a, b| a.urgency().total_cmp(&b.urgency()));
             }
-            if !jobs.iter().any(|job| job.work(alone)) {
+            if !jobs.iter().any(|job| job.work()) {
                 drop(jobs);
                 self.sleep(seen);
             }
@@ -156,6 +195,7 @@ impl Pool {
         while self.signals.load(Ordering::SeqCst) == seen && inner.threads <= inner.wanted() {
             inner = self.wake.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
+        self.waking.store(false, Ordering::SeqCst);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 

@@ -4,13 +4,18 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use foresee_config::{Threads, TierKind};
 use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::stream::{Mark, Shuffle, Tail};
 use foresee_runtime::job::{Asked, Batch, Job, JobError, OnError, POLICIES, Saved};
+use foresee_runtime::source::{ReadError, Source};
 use proptest::prelude::*;
 
 use self::common::{Made, batches, job_spec, tier};
@@ -183,6 +188,8 @@ proptest! {
     ) {
         let source = Made::new(samples, seed, 0);
         let tail = [Tail::Exact, Tail::Pad, Tail::Drop][tail];
+        // A job whose tail is all there is is refused.
+        prop_assume!(tail != Tail::Drop || samples >= worlds.1);
         let (whole, _) = steps(&source, worlds.0, seed, tail, None, usize::MAX);
         let (mut parts, saved) = steps(&source, worlds.0, seed, tail, None, stop);
         if let Some(saved) = saved {
@@ -262,6 +269,143 @@ fn two_jobs_share_threads_and_neither_starves() {
         samples[1] += other.next().map_or(0, |batch| batch.samples.len());
     }
     assert_eq!(samples, [400, 400]);
+}
+
+/// A source of which something is known before each read, and which remembers who read.
+struct Watched {
+    made: Made,
+    before: Box<dyn Fn() -> Result<(), ReadError> + Send + Sync>,
+    readers: Mutex<HashSet<ThreadId>>,
+}
+
+impl Source for Watched {
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError> {
+        self.readers.lock().unwrap().insert(thread::current().id());
+        (self.before)()?;
+        self.made.read(sample, into)
+    }
+
+    fn name(&self, sample: SampleId) -> String {
+        self.made.name(sample)
+    }
+}
+
+/// A job of 600 samples with one loader thread on such a source.
+fn watched(before: impl Fn() -> Result<(), ReadError> + Send + Sync + 'static) -> (Job, Arc<Watched>) {
+    let made = Made::new(200, 3, 0);
+    let mut spec = job_spec(&made);
+    let source = Arc::new(Watched { made, before: Box::new(before), readers: Mutex::default() });
+    (spec.batch_size, spec.epochs, spec.source) = (8, 3, Arc::clone(&source) as Arc<dyn Source>);
+    spec.config.staging.threads = Threads::Number(1);
+    (Job::new(spec).unwrap(), source)
+}
+
+const READ: Duration = Duration::from_micros(200);
+
+/// A read that is a matter of copying.
+fn busy() {
+    let began = Instant::now();
+    while began.elapsed() < READ {}
+}
+
+#[test]
+fn a_trainer_that_would_wait_helps_where_reads_are_a_matter_of_copying_and_only_there() {
+    for (take_time, helps) in [(busy as fn(), true), (|| thread::sleep(READ), false)] {
+        for one_by_one in [false, true] {
+            let (job, source) = watched(move || {
+                take_time();
+                Ok(())
+            });
+            let mut samples = 0;
+            while samples < 600 {
+                let asked = if one_by_one { job.next_sample(MINUTE) } else { job.next_batch(MINUTE) };
+                let Asked::Batch(batch) = asked.unwrap() else { panic!("there is more") };
+                assert!(batch.samples.iter().all(|sample| sample.lease.bytes() == source.made.content(sample.id)));
+                samples += batch.samples.len();
+            }
+            assert_eq!(source.readers.lock().unwrap().contains(&thread::current().id()), helps);
+        }
+    }
+}
+
+#[test]
+fn a_trainer_that_helps_leaves_what_fails_to_the_threads() {
+    let reads = AtomicU32::new(0);
+    let (job, _) = watched(move || {
+        busy();
+        // After some time reads fail as storage that stumbles does, and are tried again, with pauses.
+        if reads.fetch_add(1, Ordering::Relaxed) < 300 { Ok(()) } else { Err(io::Error::from_raw_os_error(5).into()) }
+    });
+    let (began, mut longest) = (Instant::now(), Duration::ZERO);
+    let error = loop {
+        let asked = Instant::now();
+        let answer = job.next_batch(Duration::from_millis(20));
+        longest = longest.max(asked.elapsed());
+        match answer {
+            Err(error) => break error,
+            Ok(_) => assert!(began.elapsed() < MINUTE),
+        }
+    };
+    assert!(error.to_string().contains("made "), "{error}");
+    assert!(longest < Duration::from_secs(1), "{longest:?}: it slept between tries");
+}
+
+#[test]
+fn a_panic_while_the_trainer_helps_ends_the_job_with_an_error() {
+    let trainer = thread::current().id();
+    let (job, _) = watched(move || {
+        assert!(thread::current().id() != trainer, "a defect");
+        busy();
+        Ok(())
+    });
+    let error = loop {
+        match job.next_batch(MINUTE) {
+            Ok(Asked::Batch(_)) => {}
+            Ok(Asked::NotYet | Asked::End) => panic!("the defect is reported"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, JobError::Defect(said) if said.contains("a defect")), "{error}");
+}
+
+#[test]
+fn a_job_that_keeps_all_threads_busy_does_not_starve_another() {
+    let done = AtomicBool::new(false);
+    let busy = || {
+        busy();
+        Ok(())
+    };
+    let (first, _) = watched(move || busy().and_then(|()| busy()));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let Ok(Asked::Batch(_)) = first.next_batch(MINUTE) else { break };
+            }
+        });
+        let (second, _) = watched(busy);
+        for _ in 0..5 {
+            assert_eq!(next_ids(second.next_batch(MINUTE)).len(), 8);
+        }
+        assert!(first.place().0 < 3, "the second job got nothing before the first was over");
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn memory_that_was_used_is_used_again_before_more_is_touched() {
+    let source = Made::with((0..1000u32).map(|sample| vec![sample as u8; 60_000 + sample as usize]).collect());
+    let mut spec = job_spec(&source);
+    (spec.batch_size, spec.config.staging.capacity_bytes) = (4, 1 << 30);
+    let job = Job::new(spec).unwrap();
+    let mut places = Vec::new();
+    while let Asked::Batch(batch) = job.next_sample(MINUTE).unwrap() {
+        let lease = &batch.samples[0].lease;
+        assert_eq!(lease.bytes(), source.content(batch.samples[0].id));
+        places.push(lease.bytes().as_ptr() as usize);
+    }
+    let touched = places.iter().max().unwrap() - places.iter().min().unwrap();
+    assert_eq!(places.len(), 1000);
+    assert!(touched < 20 << 20, "{touched} bytes for 16 MiB ahead at most");
 }
 
 #[test]

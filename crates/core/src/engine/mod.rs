@@ -362,6 +362,11 @@ impl Engine {
         self.staging_capacity = capacity;
     }
 
+    /// How much more may be staged now, and how much in all.
+    pub fn staging_room(&self) -> (Bytes, Bytes) {
+        (Bytes(self.staging_capacity.0.saturating_sub(self.staging_used.0)), self.staging_capacity)
+    }
+
     /// What the rank holds.
     pub fn holdings(&self) -> &TierMap {
         &self.holdings

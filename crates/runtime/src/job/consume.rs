@@ -89,9 +89,12 @@ impl Job {
             }
             if consumer.taking.len() >= wanted {
                 state.hungry = false;
-                drop(state);
                 // There is room again, or more to read.
-                shared.pool.signal();
+                let wanted = state.wants_thread();
+                drop(state);
+                if wanted {
+                    shared.pool.signal();
+                }
                 return Ok(true);
             }
             if state.closed {
@@ -105,7 +108,18 @@ impl Job {
                 state.hungry = false;
                 return Ok(false);
             }
-            state.want((wanted - consumer.taking.len()) as u64);
+            let missing = (wanted - consumer.taking.len()) as u64;
+            if let Some(task) = state.take_own_task(missing, &shared.stores) {
+                let more = state.has_more();
+                drop(state);
+                if more {
+                    shared.pool.signal();
+                }
+                shared.help(task);
+                state = shared.state();
+                continue;
+            }
+            state.want(missing);
             state = wait(shared, state, deadline);
         }
     }
@@ -212,9 +226,7 @@ impl Job {
             let fetched = last.fetched.saturating_duration_since(since).as_secs_f64();
             state.causes.blame(last.origin, [0.0, fetched, stall_s].map(Seconds));
             state.tally.record(Event::Stall(Seconds(stall_s)));
-            if let Some(bytes) = state.window.grow() {
-                shared.stage_ahead(&mut state, bytes);
-            }
+            state.waited(Seconds(stall_s));
         }
         state.counts.batches += 1;
         state.counts.samples += consumer.taking.len() as u64;

@@ -75,8 +75,11 @@ impl Drop for Lease {
         if let Some(loan) = self.loan {
             state.release(loan);
         }
+        let wanted = state.wants_thread();
         drop(state);
-        shared.pool.signal();
+        if wanted {
+            shared.pool.signal();
+        }
     }
 }
 

@@ -28,7 +28,6 @@ use std::time::{Duration, Instant};
 
 use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::stream::{Layout, Mark, Orders, Shuffle};
-use foresee_core::units::Bytes;
 
 use self::consume::Consumer;
 pub use self::error::JobError;
@@ -57,8 +56,6 @@ pub(crate) struct Shared {
     trace: Option<Trace>,
     /// Whether the trainer waits.
     waiting: AtomicBool,
-    /// Whether the number of threads follows the reads.
-    auto: bool,
     reads: AtomicU64,
     largest_bytes: u64,
     /// Memory of the process's budget, given back at the end.
@@ -81,13 +78,8 @@ impl Shared {
     fn limit_staging(&self, jobs: usize) {
         let most = (self.spec.config.staging.capacity_bytes / jobs.max(1) as u64).max(self.largest_bytes);
         let mut state = self.state();
-        let bytes = state.window.bound(most);
-        self.stage_ahead(&mut state, bytes);
-    }
-
-    fn stage_ahead(&self, state: &mut State, bytes: u64) {
-        state.desk.limit_staging(Bytes(bytes));
-        self.stores.arena.limit_staging(bytes);
+        state.window.bound(most);
+        state.stage_ahead();
     }
 }
 

@@ -23,8 +23,8 @@ use crate::pool::{Pool, Work};
 use crate::tier::{DiskSpec, DiskTier, MemoryTier};
 use crate::trace::Trace;
 
-/// Staged ahead to begin with: about what a processor's cache holds. Two batches and a half where that is more: one in the
-/// trainer's hands, one whole, one on its way.
+/// Staged ahead to begin with, at least. Two batches and a half where that is more: one in the trainer's hands, one whole,
+/// one on its way.
 const WINDOW_BYTES: u64 = 16 << 20;
 
 /// A disk that does not finish to write in this time is not waited for.
@@ -74,7 +74,11 @@ impl Job {
         }
         let (staging, auto) = self.spec.staging_threads();
         let threads: Vec<u32> = self.spec.config.tiers.iter().map(|tier| tier.threads).collect();
-        let lanes = Lanes::new(staging, &threads, auto.then(|| Auto::new(machine::cores())));
+        let lanes = Lanes::new(
+            staging,
+            &threads,
+            auto.then(|| Auto { cores: machine::cores(), helped: self.spec.images.is_none() }),
+        );
         let most = lanes.most();
         let (window, largest_bytes) = self.window();
         let mut state = State::new(desk, lanes, stores.tiers.len() + 1, window);
@@ -88,7 +92,6 @@ impl Job {
             pool: Arc::clone(&pool),
             trace: self.trace()?,
             waiting: AtomicBool::new(false),
-            auto,
             reads: AtomicU64::new(0),
             largest_bytes,
             grant: Mutex::new(Some(grant)),

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foresee_core::causes::Causes;
 use foresee_core::engine::{Consumed, Lane, Next, Read};
@@ -26,10 +26,17 @@ const QUEUE_MAX: usize = 64;
 /// Polls under one hold of the lock; what is in memory needs no thread, and there may be half a million of it.
 const POLLS_MAX: usize = 256;
 
+/// How far behind what it wants the trainer reads, while threads are busy with that.
+const OWN_AHEAD: u64 = 4;
+
+/// So many samples in a row that were in the memory tier: there is nothing to read for now.
+const LONG_SINCE_READ: u32 = 1000;
+
 /// A read for a thread to do.
 pub(super) struct Task {
     pub(super) generation: u64,
-    pub(super) lane: Lane,
+    /// Whose thread does it; none where the trainer does.
+    pub(super) lane: Option<Lane>,
     /// Which staged sample it is, counted from the start; none for a tier's own threads.
     pub(super) place: Option<u64>,
     pub(super) read: Read,
@@ -120,6 +127,8 @@ pub(super) struct State {
     queue: VecDeque<Task>,
     /// Polled, but without room.
     parked: Option<Read>,
+    /// Samples staged in place since one had to be read.
+    since_read: u32,
     /// Whether the next sample to be staged is on its way to its tier; meanwhile staging threads help to fill tiers.
     awaits: bool,
     /// Reads for the staging buffer that threads are doing.
@@ -152,32 +161,56 @@ pub(super) struct State {
     pub(super) defect: Option<String>,
 }
 
-/// How much is staged ahead. It begins with what a few batches need, which stays in the processor's cache, and grows when
-/// the trainer had to wait although all of it had been full: then the source is slow at times, and more would have helped.
+/// How much is staged ahead. It begins with what a few batches need and grows when the trainer had to wait although all of
+/// it had been full: then more would have helped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     bytes: u64,
+    initial: u64,
     most: u64,
+    /// Whether it was full since the trainer waited last, since when it is, and for how long it was at most.
     was_full: bool,
+    full_since: Option<Instant>,
+    idle: Duration,
 }
+
+/// While samples are copied from memory the window is full and empty by turns, for a moment, whatever its size. More of it
+/// helps only a trainer that waits for so long after threads had nothing to do for so long.
+const WAITS: Seconds = Seconds(0.0005);
+const IDLE: Duration = Duration::from_millis(5);
 
 impl Window {
     pub(super) fn new(bytes: u64, most: u64) -> Self {
-        Self { bytes: bytes.min(most), most, was_full: false }
+        let bytes = bytes.min(most);
+        Self { bytes, initial: bytes, most, was_full: false, full_since: None, idle: Duration::ZERO }
     }
 
     /// At most so much from now on.
-    pub(super) fn bound(&mut self, most: u64) -> u64 {
+    pub(super) fn bound(&mut self, most: u64) {
         self.most = most;
-        self.bytes = self.bytes.min(most);
-        self.bytes
+        self.bytes = self.bytes.max(self.initial).min(most);
     }
 
-    /// The trainer had to wait. Returns the new size where more would have helped.
-    pub(super) fn grow(&mut self) -> Option<u64> {
-        let grows = std::mem::take(&mut self.was_full) && self.bytes < self.most;
-        self.bytes = if grows { self.bytes.saturating_mul(2).min(self.most) } else { self.bytes };
-        grows.then_some(self.bytes)
+    fn is_full(&mut self) {
+        self.was_full = true;
+        self.full_since.get_or_insert_with(Instant::now);
+    }
+
+    fn has_room(&mut self) {
+        if let Some(since) = self.full_since.take() {
+            self.idle = self.idle.max(since.elapsed());
+        }
+    }
+
+    /// The trainer had to wait for so long. True where the window grew.
+    fn grow(&mut self, waited: Seconds, copies: bool) -> bool {
+        let (was_full, idle) = (std::mem::take(&mut self.was_full), std::mem::take(&mut self.idle));
+        let helps = if copies { waited >= WAITS && idle >= IDLE } else { was_full };
+        let grows = helps && self.bytes < self.most;
+        if grows {
+            self.bytes = self.bytes.saturating_mul(2).min(self.most);
+        }
+        grows
     }
 }
 
@@ -191,6 +224,7 @@ impl State {
             first: 0,
             queue: VecDeque::new(),
             parked: None,
+            since_read: 0,
             awaits: false,
             staging: 0,
             reading: Vec::new(),
@@ -226,6 +260,51 @@ impl State {
         self.leaving.clear();
     }
 
+    /// Whether reading further ahead, or with more threads, cannot help: samples are copied from memory as they are.
+    fn copies(&self) -> bool {
+        self.lanes.are_quick() && self.shelf.is_none()
+    }
+
+    /// Tells the engine how much it may stage.
+    pub(super) fn stage_ahead(&mut self) {
+        self.desk.limit_staging(Bytes(self.window.bytes));
+    }
+
+    /// The trainer had to wait.
+    pub(super) fn waited(&mut self, stall: Seconds) {
+        if self.window.grow(stall, self.copies()) {
+            self.stage_ahead();
+        }
+    }
+
+    /// A read of the source for the trainer to do itself, as it would else wait: of what it wants, or not far behind that.
+    /// It does so only where it is a matter of copying: a read that hangs would make it deaf.
+    pub(super) fn take_own_task(&mut self, wanted: u64, stores: &Stores) -> Option<Task> {
+        if !self.copies() || self.closed {
+            return None;
+        }
+        if self.queue.is_empty() {
+            self.advance(stores);
+        }
+        let until = self.first + wanted + OWN_AHEAD;
+        let is_own = |task: &&Task| {
+            let stays_in_memory = task.read.keep.is_none_or(|tier| matches!(stores.store(tier), Store::Memory(_)));
+            task.origin == Origin::Source && stays_in_memory && task.place.is_some_and(|place| place < until)
+        };
+        self.queue.front().filter(is_own)?;
+        let task = self.queue.pop_front()?;
+        self.staging += 1;
+        Some(Task { lane: None, ..task })
+    }
+
+    /// A read that the trainer began is left to a thread after all.
+    pub(super) fn put_back(&mut self, task: Task) {
+        if task.generation == self.generation {
+            self.staging -= 1;
+            self.queue.push_front(Task { lane: Some(Lane::Staging), ..task });
+        }
+    }
+
     /// Asks the engine for more, and finds places for it. What is in memory is staged at once.
     pub(super) fn advance(&mut self, stores: &Stores) -> Polled {
         for _ in 0..POLLS_MAX {
@@ -235,9 +314,12 @@ impl State {
             let read = match self.parked.take() {
                 Some(read) => read,
                 None => match self.desk.poll(Lane::Staging) {
-                    Next::Read(read) => read,
+                    Next::Read(read) => {
+                        self.window.has_room();
+                        read
+                    }
                     Next::Full => {
-                        self.window.was_full = true;
+                        self.window.is_full();
                         return Polled::Full;
                     }
                     Next::Wait(_) => return Polled::Awaits,
@@ -309,8 +391,9 @@ impl State {
             self.reading.push(read.sample);
         }
         let (generation, place) = (self.generation, Some(self.first + self.slots.len() as u64));
+        self.since_read = 0;
         self.slots.push_back(Slot::Pending);
-        self.queue.push_back(Task { generation, lane: Lane::Staging, place, read, origin, raw, part });
+        self.queue.push_back(Task { generation, lane: Some(Lane::Staging), place, read, origin, raw, part });
     }
 
     fn stage_in_place(&mut self, read: &Read, block: Arc<Block>) {
@@ -321,6 +404,7 @@ impl State {
         let (piece, sample, origin) = (Piece::whole(block), read.sample, read.origin);
         let staged = Staged { piece, sample, origin, fetched: now, ready: now };
         self.slots.push_back(Slot::Ready(staged));
+        self.since_read = self.since_read.saturating_add(1);
         self.arrived(place);
     }
 
@@ -375,7 +459,7 @@ impl State {
                 let (generation, origin) = (self.generation, read.origin);
                 return Some(Task {
                     generation,
-                    lane: doer,
+                    lane: Some(doer),
                     place: None,
                     read,
                     origin,
@@ -391,6 +475,14 @@ impl State {
     /// Whether threads other than the one that has just taken a task could be of use.
     pub(super) fn has_more(&self) -> bool {
         (self.awaits || !self.queue.is_empty()) && self.lanes.has_room(Lane::Staging)
+    }
+
+    /// Whether a thread could be of use now that the trainer has taken or given back something. Where all comes from
+    /// memory, a quarter of the window is free first: waking a thread for each sample takes longer than staging it.
+    pub(super) fn wants_thread(&self) -> bool {
+        let from_memory = self.copies() || self.since_read >= LONG_SINCE_READ;
+        let (free, capacity) = self.desk.staging_room();
+        (!from_memory || free.0 >= capacity.0 / 4) && self.lanes.any_has_room()
     }
 
     /// A staged sample has come, or will not.
@@ -528,5 +620,43 @@ impl State {
         self.queue.clear();
         self.parked = None;
         self.generation += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_grows_only_where_it_was_full_and_never_beyond_its_bound() {
+        let mut window = Window::new(10, 35);
+        assert!(!window.grow(WAITS, false), "it was not full");
+        for expected in [20, 35] {
+            window.is_full();
+            assert!(window.grow(WAITS, false));
+            assert_eq!(window.bytes, expected);
+        }
+        window.is_full();
+        assert!(!window.grow(WAITS, false));
+    }
+
+    #[test]
+    fn with_quick_reads_a_window_grows_only_if_threads_were_idle_for_long() {
+        let mut window = Window::new(10, 35);
+        for (idle, waited, grows) in [(IDLE, WAITS, true), (IDLE / 2, WAITS, false), (IDLE, Seconds(1e-5), false)] {
+            window.is_full();
+            window.full_since = Instant::now().checked_sub(idle);
+            window.has_room();
+            assert_eq!(window.grow(waited, true), grows, "{idle:?}, {waited:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_gets_back_what_another_job_has_left() {
+        let mut window = Window::new(10, 35);
+        window.bound(2);
+        assert_eq!(window.bytes, 2);
+        window.bound(35);
+        assert_eq!(window.bytes, 10);
     }
 }

@@ -29,22 +29,13 @@ const PAUSE_FACTOR: u32 = 5;
 /// How many samples are tried in the place of one that cannot be read.
 const SUBSTITUTES_MAX: u64 = 1000;
 
-/// Of so many reads one is measured, where the number of threads follows the reads.
+/// Of so many reads one is measured, after the first ones.
 const MEASURE_EVERY: u64 = 4;
+const MEASURE_FIRST: u64 = 32;
 
 impl Work for Shared {
-    fn work(&self, alone: bool) -> bool {
-        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.work_on(alone)));
-        worked.unwrap_or_else(|cause| {
-            let said = cause.downcast_ref::<String>().cloned();
-            let said = said.or_else(|| cause.downcast_ref::<&str>().map(|&said| said.to_owned()));
-            let mut state = self.state();
-            state.close();
-            state.defect = Some(said.unwrap_or_else(|| "for no known reason".to_owned()));
-            drop(state);
-            self.ready.notify_all();
-            false
-        })
+    fn work(&self) -> bool {
+        self.guarded(|| self.work_on()).unwrap_or(false)
     }
 
     fn urgency(&self) -> f64 {
@@ -65,7 +56,22 @@ impl Work for Shared {
 }
 
 impl Shared {
-    fn work_on(&self, alone: bool) -> bool {
+    /// Does something that may panic: that is a defect, and ends the job, but neither the thread nor the program.
+    fn guarded<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+        done.map_err(|cause| {
+            let said = cause.downcast_ref::<String>().cloned();
+            let said = said.or_else(|| cause.downcast_ref::<&str>().map(|&said| said.to_owned()));
+            let mut state = self.state();
+            state.close();
+            state.defect = Some(said.unwrap_or_else(|| "for no known reason".to_owned()));
+            drop(state);
+            self.ready.notify_all();
+        })
+        .ok()
+    }
+
+    fn work_on(&self) -> bool {
         let mut state = self.state();
         let mut did = false;
         loop {
@@ -82,7 +88,8 @@ impl Shared {
             let Some(task) = task else { return did };
             state = self.perform(task);
             did = true;
-            if !alone {
+            if self.pool.is_shared() {
+                // Somebody else may be more urgent.
                 return did;
             }
         }
@@ -128,8 +135,7 @@ thread_local! {
 impl Shared {
     /// Does a read, decodes what came, and brings it in.
     fn perform(&self, mut task: Task) -> std::sync::MutexGuard<'_, State> {
-        let measured = (self.auto && self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(MEASURE_EVERY))
-            .then(ThreadTime::now);
+        let measured = self.measure();
         let state = BENCH.with_borrow_mut(|bench| {
             let (mut done, read) = self.fetch(&mut task, &mut bench.raw);
             let read = read.and_then(|()| self.decode(&mut task, bench));
@@ -142,6 +148,37 @@ impl Shared {
         });
         self.wake_trainer();
         state
+    }
+
+    /// Does a read of the source for the trainer, in its own thread: once, so that it stays awake to its user. What fails is
+    /// left to the loader threads, and so are reads from now on.
+    pub(super) fn help(&self, mut task: Task) {
+        // A defect is noted; whoever asks next is told.
+        let _ = self.guarded(|| {
+            let Raw::Fill(filling) = &mut task.raw else {
+                unreachable!("samples that are decoded are not the trainer's")
+            };
+            let (measured, began) = (self.measure(), Instant::now());
+            let read = self.spec.source.read(task.read.sample, filling.bytes_mut());
+            let mut done = Done::at_once(began, Origin::Source);
+            (done.fetched, done.ready) = (Instant::now(), Instant::now());
+            done.slept_s = measured.map(|before| before.slept_s(done.ready - began));
+            if read.is_ok() {
+                drop(self.bring_in(task, &done, &[]));
+                return;
+            }
+            let mut state = self.state();
+            state.lanes.doubt_quickness();
+            state.put_back(task);
+            drop(state);
+            self.pool.signal();
+        });
+    }
+
+    /// Begins to measure a read, if it is one of those that are.
+    fn measure(&self) -> Option<ThreadTime> {
+        let read = self.reads.fetch_add(1, Ordering::Relaxed);
+        (read < MEASURE_FIRST || read.is_multiple_of(MEASURE_EVERY)).then(ThreadTime::now)
     }
 
     /// Wakes the trainer if it sleeps; it looks for itself whether anything happened that it waits for.
@@ -271,7 +308,12 @@ impl Shared {
             state.read_from_disk(read.sample, &self.stores);
         }
         if let Some(slept_s) = done.slept_s {
+            let threads = state.lanes.most();
             state.lanes.learn((done.ready - done.began).as_secs_f64(), slept_s);
+            if state.lanes.most() > threads {
+                self.pool.grow(std::ptr::from_ref(self).cast(), state.lanes.most());
+                self.pool.signal();
+            }
         }
         if let Some(trace) = &self.trace {
             trace.read(read, done.origin, took);
