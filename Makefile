@@ -17,7 +17,7 @@ help: ## list the targets
 .PHONY: demo
 demo: ## train on an emulated slow storage without a cache, with nopfs and with foresee; write a report
 	@tools/setup.sh build venv >/dev/null
-	cargo build --release --package foresee-python --lib --package foresee-cli --bin foresee
+	cargo build --release --package foresee-python --lib
 	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/release") && \
 	PYTHONPATH="$$package" "$$venv/bin/python" -B tools/demo.py --report "$(BUILD_DIR)/demo-report.html"
 
@@ -43,13 +43,14 @@ test-torch: ## run the tests with torch; FORESEE_SKIP_TORCH=1 leaves them out
 	FORESEE_PACKAGE="$$package" "$$python" -I -m pytest tests/torch
 
 .PHONY: check
-check: ## check formatting, lints and documentation; change nothing
+check: ## check formatting, lints, types and documentation; change nothing
 	@tools/setup.sh build lint venv >/dev/null
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	@venv=$$(tools/setup.sh venv) && set -x && \
-	"$$venv/bin/ruff" check . && "$$venv/bin/ruff" format --check .
+	"$$venv/bin/ruff" check . && "$$venv/bin/ruff" format --check . && \
+	"$$venv/bin/mypy" --strict --cache-dir "$(BUILD_DIR)/mypy" python/foresee
 
 # Other loaders take 9 GB: an environment of their own, made on request. FORESEE_BENCH_PYTHON names one that is there.
 .PHONY: bench-setup
