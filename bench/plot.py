@@ -20,7 +20,7 @@ import sys
 from html import escape
 from pathlib import Path
 
-from side_by_side import OURS, by_rate, conditions, cpu_digits, has_later, ratios, table
+from side_by_side import by_rate, conditions, cpu_digits, has_later, is_ours, ratios, table
 
 ROW, BAR, HEAD, FOOT = 26, 14, 84, 58
 NAMES, PANEL, GAP, EDGE = 112, 200, 56, 20
@@ -71,7 +71,7 @@ def panel(left: int, head: str, note: str, digits: int, rows: list[tuple[str, li
     for number, (name, values) in enumerate(rows):
         middle = statistics.median(values)
         y = HEAD + ROW * number + ROW / 2
-        ours = " ours" if name == OURS else ""
+        ours = " ours" if is_ours(name) else ""
         parts.append(
             f'<rect class="bar{ours}" x="{left}" y="{y - BAR / 2}" width="{middle * scale:.1f}" height="{BAR}" rx="2"/>'
         )
@@ -104,7 +104,7 @@ def plot(result: dict) -> str:
     ]
     for number, name in enumerate(names):
         y = HEAD + ROW * (number + 0.5) + 4
-        ours = ' class="ours"' if name == OURS else ""
+        ours = ' class="ours"' if is_ours(name) else ""
         parts.append(f'<text{ours} x="{NAMES - 8}" y="{y}" text-anchor="end">{escape(name)}</text>')
     for number, (head, about, key, digits) in enumerate(panels):
         rows = [(name, [run[key] for run in result["runs"][name]]) for name in names]

@@ -244,6 +244,13 @@ def warm(folder: Path) -> tuple[int, int]:
         return len(paths), sum(pool.map(lambda path: len(path.read_bytes()), paths))
 
 
+def warm_file(path: Path) -> None:
+    """Reads a loader's own file: it has the same right to the page cache."""
+    with path.open("rb", buffering=0) as file:
+        while file.read(1 << 24):
+            pass
+
+
 def machine() -> dict:
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -296,21 +303,25 @@ def table(result: dict) -> tuple[list[str], list[list[str]]]:
     return ["loader", *(head for head, _, _ in columns)], rows
 
 
+def is_ours(name: str) -> bool:
+    """Whether it is one of foresee's ways to load: `foresee`, `foresee.torch`."""
+    return name.partition(".")[0] == OURS
+
+
 def ratios(result: dict) -> tuple[list[str], list[list[str]]]:
     """Head and rows: how many times better foresee is than each other, taken round by round."""
-    ours = result["runs"].get(OURS)
-    head = ["foresee against", f"{result['unit']}/s", "later epochs", "CPU", "first batch"]
+    head = ["ratio", f"{result['unit']}/s", "later epochs", "CPU", "first batch"]
     keys = [("per_s", 1), ("later_per_s", 1), ("cpu_ms", -1), ("first_batch_s", -1)]
     if not has_later(result):
         del head[2], keys[1]
-    rows = [
-        [
-            name,
-            *(spread([(a[key] / b[key]) ** power for a, b in zip(ours, runs, strict=True)], 2) for key, power in keys),
-        ]
-        for name, runs in ((name, result["runs"][name]) for name in by_rate(result))
-        if ours and name != OURS
-    ]
+    names = by_rate(result)
+    pairs = [(ours, name) for ours in filter(is_ours, names) for name in names if not is_ours(name)]
+    rows = []
+    for ours, name in pairs:
+        rounds = list(zip(result["runs"][ours], result["runs"][name], strict=True))
+        rows.append(
+            [f"{ours} / {name}", *(spread([(a[key] / b[key]) ** power for a, b in rounds], 2) for key, power in keys)]
+        )
     return head, rows
 
 
@@ -407,7 +418,7 @@ def main(benchmark: Benchmark, parser: argparse.ArgumentParser) -> None:
 
 def compare(benchmark: Benchmark, loaders: dict[str, Loader], args: argparse.Namespace) -> None:
     left_out = {
-        name: "pip install ." if name == OURS else "make bench-setup"
+        name: "pip install ." if is_ours(name) else "make bench-setup"
         for name, loader in loaders.items()
         if loader.missing()
     }

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from side_by_side import Benchmark, Loader, class_folders, main, options, shuffled_batches
+from side_by_side import Benchmark, Loader, class_folders, main, options, shuffled_batches, warm_file
 
 SIZE = 224
 SCALE = (0.08, 1.0)
@@ -172,7 +172,7 @@ def beton(folder: Path) -> Path:
 def prepare_ffcv(folder: Path, args: argparse.Namespace) -> None:
     """FFCV's own file. Its writer encodes images again; so that the work is equal, the files' own data are kept."""
     if beton(folder).exists():
-        return
+        return warm_file(beton(folder))
     from ffcv.fields import IntField, RGBImageField
     from ffcv.fields.rgb_image import IMAGE_MODES
     from ffcv.writer import DatasetWriter
