@@ -27,8 +27,7 @@ pub(crate) struct Pool {
     /// Jobs that have joined.
     jobs: AtomicUsize,
     sleepers: AtomicUsize,
-    /// Whether a thread was woken and has not looked yet: it sees what came in between, and wakes others if that is more
-    /// than it can do alone.
+    /// Whether a thread was woken and has not looked yet.
     waking: AtomicBool,
     /// Changes when there may be something new to do.
     signals: AtomicU64,
@@ -155,16 +154,22 @@ impl Pool {
     /// There may be something to do.
     pub(crate) fn signal(&self) {
         self.signals.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) == 0 || self.waking.load(Ordering::SeqCst) {
-            return;
-        }
-        // With the lock, or a thread that is about to sleep would miss it.
-        let inner = self.inner();
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            self.waking.store(true, Ordering::SeqCst);
+            // With the lock, or a thread that is about to sleep would miss it.
+            let inner = self.inner();
+            self.waking.store(self.sleepers.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
             self.wake.notify_one();
+            drop(inner);
         }
-        drop(inner);
+    }
+
+    /// There may be something to do that is not worth a second thread: one that was woken and has not looked yet is enough.
+    pub(crate) fn signal_once(&self) {
+        if self.waking.load(Ordering::SeqCst) {
+            self.signals.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.signal();
+        }
     }
 
     fn run(&self) {

@@ -90,11 +90,9 @@ impl Job {
             if consumer.taking.len() >= wanted {
                 state.hungry = false;
                 // There is room again, or more to read.
-                let wanted = state.wants_thread();
+                let call = state.calls();
                 drop(state);
-                if wanted {
-                    shared.pool.signal();
-                }
+                shared.call(call);
                 return Ok(true);
             }
             if state.closed {

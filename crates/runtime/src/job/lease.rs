@@ -75,11 +75,9 @@ impl Drop for Lease {
         if let Some(loan) = self.loan {
             state.release(loan);
         }
-        let wanted = state.wants_thread();
+        let call = state.calls();
         drop(state);
-        if wanted {
-            shared.pool.signal();
-        }
+        shared.call(call);
     }
 }
 

@@ -99,6 +99,16 @@ pub(super) enum Polled {
     Awaits,
 }
 
+/// Which thread is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Nobody,
+    /// One, if none is on its way.
+    One,
+    /// One more.
+    Another,
+}
+
 /// Counts that are not the tally's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
@@ -479,10 +489,14 @@ impl State {
 
     /// Whether a thread could be of use now that the trainer has taken or given back something. Where all comes from
     /// memory, a quarter of the window is free first: waking a thread for each sample takes longer than staging it.
-    pub(super) fn wants_thread(&self) -> bool {
-        let from_memory = self.copies() || self.since_read >= LONG_SINCE_READ;
+    pub(super) fn calls(&self) -> Call {
         let (free, capacity) = self.desk.staging_room();
-        (!from_memory || free.0 >= capacity.0 / 4) && self.lanes.any_has_room()
+        match self.copies() || self.since_read >= LONG_SINCE_READ {
+            _ if !self.lanes.any_has_room() => Call::Nobody,
+            true if free.0 < capacity.0 / 4 => Call::Nobody,
+            true => Call::One,
+            false => Call::Another,
+        }
     }
 
     /// A staged sample has come, or will not.

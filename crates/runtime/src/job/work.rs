@@ -13,7 +13,7 @@ use foresee_image::Scratch;
 
 use super::Shared;
 use super::spec::OnError;
-use super::state::{Failure, Raw, Slot, Staged, State, Task};
+use super::state::{Call, Failure, Raw, Slot, Staged, State, Task};
 use super::stores::Store;
 use crate::arena::{Part, Piece};
 use crate::pool::Work;
@@ -173,6 +173,15 @@ impl Shared {
             drop(state);
             self.pool.signal();
         });
+    }
+
+    /// Wakes a thread, or none.
+    pub(super) fn call(&self, call: Call) {
+        match call {
+            Call::Nobody => {}
+            Call::One => self.pool.signal_once(),
+            Call::Another => self.pool.signal(),
+        }
     }
 
     /// Begins to measure a read, if it is one of those that are.
