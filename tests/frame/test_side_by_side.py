@@ -104,7 +104,7 @@ def test_ratios_come_first_and_are_taken_round_by_round(folder):
     }
     page = plotted(folder, runs)
     ratio, table = (
-        page.index("| other | 3.00 (2.00-4.00) | 2.00 (1.00-3.00) |"),
+        page.index("| foresee / other | 3.00 (2.00-4.00) | 2.00 (1.00-3.00) |"),
         page.index("| foresee | 250 (100-400) |"),
     )
     assert ratio < table

@@ -107,7 +107,9 @@ def test_two_jobs_in_turns_do_not_harm_each_other(files):
 
 
 WAIT = """
-import sys, foresee
+import signal, sys, foresee
+# What a shell starts in the background ignores Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 slow = foresee.emulate(sys.argv[1], mb_per_s=0.001)
 job = foresee.Job(foresee.Files(sys.argv[3:], throttle=slow), 4, 1)
 print("ready", flush=True)

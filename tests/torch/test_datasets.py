@@ -251,6 +251,8 @@ def slow(image):
     time.sleep(0.5)
     return 1
 
+# What a shell starts in the background ignores Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 loader = DataLoader(datasets.ImageFolder(sys.argv[1], slow), 8, num_workers=2)
 threading.Timer(0.7, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
