@@ -11,9 +11,10 @@ use foresee_core::units::Bytes;
 
 use super::error::JobError;
 use super::shelf::Shelf;
-use super::state::{State, Window};
+use super::state::State;
 use super::stores::{Closable, Grant, Store, Stores};
 use super::threads::{Auto, Lanes};
+use super::window::Window;
 use super::{Began, Consumer, Job, JobSpec, Shared};
 use crate::arena::Arena;
 use crate::desk::Desk;

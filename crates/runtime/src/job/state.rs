@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use foresee_core::causes::Causes;
 use foresee_core::engine::{Consumed, Lane, Next, Read};
@@ -16,6 +16,7 @@ use foresee_core::units::{Bytes, Seconds};
 use super::shelf::Shelf;
 use super::stores::{Store, Stores};
 use super::threads::Lanes;
+use super::window::Window;
 use crate::arena::{Block, Filling, Part, Piece};
 use crate::desk::Desk;
 use crate::source::ReadError;
@@ -171,59 +172,6 @@ pub(super) struct State {
     pub(super) defect: Option<String>,
 }
 
-/// How much is staged ahead. It begins with what a few batches need and grows when the trainer had to wait although all of
-/// it had been full: then more would have helped.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
-    bytes: u64,
-    initial: u64,
-    most: u64,
-    /// Whether it was full since the trainer waited last, since when it is, and for how long it was at most.
-    was_full: bool,
-    full_since: Option<Instant>,
-    idle: Duration,
-}
-
-/// While samples are copied from memory the window is full and empty by turns, for a moment, whatever its size. More of it
-/// helps only a trainer that waits for so long after threads had nothing to do for so long.
-const WAITS: Seconds = Seconds(0.0005);
-const IDLE: Duration = Duration::from_millis(5);
-
-impl Window {
-    pub(super) fn new(bytes: u64, most: u64) -> Self {
-        let bytes = bytes.min(most);
-        Self { bytes, initial: bytes, most, was_full: false, full_since: None, idle: Duration::ZERO }
-    }
-
-    /// At most so much from now on.
-    pub(super) fn bound(&mut self, most: u64) {
-        self.most = most;
-        self.bytes = self.bytes.max(self.initial).min(most);
-    }
-
-    fn is_full(&mut self) {
-        self.was_full = true;
-        self.full_since.get_or_insert_with(Instant::now);
-    }
-
-    fn has_room(&mut self) {
-        if let Some(since) = self.full_since.take() {
-            self.idle = self.idle.max(since.elapsed());
-        }
-    }
-
-    /// The trainer had to wait for so long. True where the window grew.
-    fn grow(&mut self, waited: Seconds, copies: bool) -> bool {
-        let (was_full, idle) = (std::mem::take(&mut self.was_full), std::mem::take(&mut self.idle));
-        let helps = if copies { waited >= WAITS && idle >= IDLE } else { was_full };
-        let grows = helps && self.bytes < self.most;
-        if grows {
-            self.bytes = self.bytes.saturating_mul(2).min(self.most);
-        }
-        grows
-    }
-}
-
 impl State {
     pub(super) fn new(desk: Desk, lanes: Lanes, tiers: usize, window: Window) -> Self {
         Self {
@@ -277,7 +225,7 @@ impl State {
 
     /// Tells the engine how much it may stage.
     pub(super) fn stage_ahead(&mut self) {
-        self.desk.limit_staging(Bytes(self.window.bytes));
+        self.desk.limit_staging(Bytes(self.window.bytes()));
     }
 
     /// The trainer had to wait.
@@ -325,11 +273,11 @@ impl State {
                 Some(read) => read,
                 None => match self.desk.poll(Lane::Staging) {
                     Next::Read(read) => {
-                        self.window.has_room();
+                        self.window.note_room();
                         read
                     }
                     Next::Full => {
-                        self.window.is_full();
+                        self.window.note_full();
                         return Polled::Full;
                     }
                     Next::Wait(_) => return Polled::Awaits,
@@ -490,12 +438,14 @@ impl State {
     /// Whether a thread could be of use now that the trainer has taken or given back something. Where all comes from
     /// memory, a quarter of the window is free first: waking a thread for each sample takes longer than staging it.
     pub(super) fn calls(&self) -> Call {
+        let from_memory = self.copies() || self.since_read >= LONG_SINCE_READ;
         let (free, capacity) = self.desk.staging_room();
-        match self.copies() || self.since_read >= LONG_SINCE_READ {
-            _ if !self.lanes.any_has_room() => Call::Nobody,
-            true if free.0 < capacity.0 / 4 => Call::Nobody,
-            true => Call::One,
-            false => Call::Another,
+        if !self.lanes.any_has_room() || (from_memory && free.0 < capacity.0 / 4) {
+            Call::Nobody
+        } else if from_memory {
+            Call::One
+        } else {
+            Call::Another
         }
     }
 
@@ -634,43 +584,5 @@ impl State {
         self.queue.clear();
         self.parked = None;
         self.generation += 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_window_grows_only_where_it_was_full_and_never_beyond_its_bound() {
-        let mut window = Window::new(10, 35);
-        assert!(!window.grow(WAITS, false), "it was not full");
-        for expected in [20, 35] {
-            window.is_full();
-            assert!(window.grow(WAITS, false));
-            assert_eq!(window.bytes, expected);
-        }
-        window.is_full();
-        assert!(!window.grow(WAITS, false));
-    }
-
-    #[test]
-    fn with_quick_reads_a_window_grows_only_if_threads_were_idle_for_long() {
-        let mut window = Window::new(10, 35);
-        for (idle, waited, grows) in [(IDLE, WAITS, true), (IDLE / 2, WAITS, false), (IDLE, Seconds(1e-5), false)] {
-            window.is_full();
-            window.full_since = Instant::now().checked_sub(idle);
-            window.has_room();
-            assert_eq!(window.grow(waited, true), grows, "{idle:?}, {waited:?}");
-        }
-    }
-
-    #[test]
-    fn a_window_gets_back_what_another_job_has_left() {
-        let mut window = Window::new(10, 35);
-        window.bound(2);
-        assert_eq!(window.bytes, 2);
-        window.bound(35);
-        assert_eq!(window.bytes, 10);
     }
 }

@@ -160,9 +160,9 @@ impl Shared {
             };
             let (measured, began) = (self.measure(), Instant::now());
             let read = self.spec.source.read(task.read.sample, filling.bytes_mut());
-            let mut done = Done::at_once(began, Origin::Source);
-            (done.fetched, done.ready) = (Instant::now(), Instant::now());
-            done.slept_s = measured.map(|before| before.slept_s(done.ready - began));
+            let ready = Instant::now();
+            let slept_s = measured.map(|before| before.slept_s(ready - began));
+            let done = Done { began, slept_s, ..Done::at_once(ready, Origin::Source) };
             if read.is_ok() {
                 drop(self.bring_in(task, &done, &[]));
                 return;

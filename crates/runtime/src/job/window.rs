@@ -1,0 +1,103 @@
+//! How much is staged ahead. It begins with what a few batches need and grows when the trainer had to wait although all of
+//! it had been full: then more would have helped.
+
+use std::time::{Duration, Instant};
+
+use foresee_core::units::Seconds;
+
+/// How much is staged ahead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    bytes: u64,
+    initial: u64,
+    most: u64,
+    /// Whether it was full since the trainer waited last, since when it is, and for how long it was at most.
+    was_full: bool,
+    full_since: Option<Instant>,
+    idle: Duration,
+}
+
+/// While samples are copied from memory the window is full and empty by turns, for a moment, whatever its size. More of it
+/// helps only a trainer that waits for so long after threads had nothing to do for so long.
+const WAITS: Seconds = Seconds(0.0005);
+const IDLE: Duration = Duration::from_millis(5);
+
+impl Window {
+    pub(super) fn new(bytes: u64, most: u64) -> Self {
+        let bytes = bytes.min(most);
+        Self { bytes, initial: bytes, most, was_full: false, full_since: None, idle: Duration::ZERO }
+    }
+
+    /// How much it is at present.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// At most so much from now on.
+    pub(super) fn bound(&mut self, most: u64) {
+        self.most = most;
+        self.bytes = self.bytes.max(self.initial).min(most);
+    }
+
+    /// There was no room for another sample.
+    pub(super) fn note_full(&mut self) {
+        self.was_full = true;
+        self.full_since.get_or_insert_with(Instant::now);
+    }
+
+    /// There was.
+    pub(super) fn note_room(&mut self) {
+        if let Some(since) = self.full_since.take() {
+            self.idle = self.idle.max(since.elapsed());
+        }
+    }
+
+    /// The trainer had to wait for so long. True where the window grew.
+    pub(super) fn grow(&mut self, waited: Seconds, copies: bool) -> bool {
+        let (was_full, idle) = (std::mem::take(&mut self.was_full), std::mem::take(&mut self.idle));
+        let helps = if copies { waited >= WAITS && idle >= IDLE } else { was_full };
+        let grows = helps && self.bytes < self.most;
+        if grows {
+            self.bytes = self.bytes.saturating_mul(2).min(self.most);
+        }
+        grows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_grows_only_where_it_was_full_and_never_beyond_its_bound() {
+        let mut window = Window::new(10, 35);
+        assert!(!window.grow(WAITS, false), "it was not full");
+        for expected in [20, 35] {
+            window.note_full();
+            assert!(window.grow(WAITS, false));
+            assert_eq!(window.bytes, expected);
+        }
+        window.note_full();
+        assert!(!window.grow(WAITS, false));
+    }
+
+    #[test]
+    fn with_quick_reads_a_window_grows_only_if_threads_were_idle_for_long() {
+        let mut window = Window::new(10, 35);
+        for (idle, waited, grows) in [(IDLE, WAITS, true), (IDLE / 2, WAITS, false), (IDLE, Seconds(1e-5), false)] {
+            window.note_full();
+            window.full_since = Instant::now().checked_sub(idle);
+            window.note_room();
+            assert_eq!(window.grow(waited, true), grows, "{idle:?}, {waited:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_gets_back_what_another_job_has_left() {
+        let mut window = Window::new(10, 35);
+        window.bound(2);
+        assert_eq!(window.bytes, 2);
+        window.bound(35);
+        assert_eq!(window.bytes, 10);
+    }
+}
