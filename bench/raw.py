@@ -5,7 +5,8 @@
 
 FOLDER has the layout of ImageFolder and is read once before, so that it is in the page cache. The consumer touches every
 cache line of every sample. All loaders give batches; foresee also gives the same samples one by one (`foresee.get`). FFCV
-reads a file of its own that is made once beside the folder (FOLDER.beton).
+reads a file of its own that is made once beside the folder (FOLDER.beton), and `foresee.disk` one by one what a job before
+it kept in a tier on disk (FOLDER.foresee).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
-from side_by_side import Benchmark, Loader, class_folders, main, options, shuffled_batches, warm_file
+from side_by_side import Benchmark, Loader, class_folders, let_go, main, options, shuffled_batches, warm_file
 
 
 def consume(samples, args: argparse.Namespace) -> int:
@@ -29,23 +30,40 @@ def consume(samples, args: argparse.Namespace) -> int:
     return number
 
 
-def make_job(folder: Path, args: argparse.Namespace, epochs: int):
-    """A job as it is made without a word about its configuration: one thread reads, and the trainer helps it."""
+def make_job(folder: Path, args: argparse.Namespace, epochs: int, tiers: list[dict]):
+    """A job of which nobody says but what it may keep: one thread reads, and the trainer helps it."""
     import foresee
 
-    config = {"tier": [{"kind": "memory", "capacity": args.memory}]} if args.memory else {}
-    return foresee.Job(foresee.ImageFolder(folder), args.batch, epochs, drop_last=True, config=config)
+    return foresee.Job(foresee.ImageFolder(folder), args.batch, epochs, drop_last=True, config={"tier": tiers})
+
+
+def in_memory(args: argparse.Namespace) -> list[dict]:
+    return [{"kind": "memory", "capacity": args.memory}] if args.memory else []
+
+
+def on_disk(folder: Path) -> list[dict]:
+    """A tier with room for all of the dataset."""
+    capacity = sum(path.stat().st_size for path in folder.glob("*/*"))
+    return [{"kind": "disk", "capacity": capacity, "path": f"{folder}.foresee"}]
 
 
 def run_foresee(folder: Path, args: argparse.Namespace):
-    with make_job(folder, args, args.epochs) as job:
+    with make_job(folder, args, args.epochs, in_memory(args)) as job:
         for epoch in range(args.epochs):
             yield (batch.data for batch in job.epoch(epoch))
 
 
 def run_foresee_get(folder: Path, args: argparse.Namespace):
+    return one_by_one(folder, args, in_memory(args))
+
+
+def run_foresee_disk(folder: Path, args: argparse.Namespace):
+    return one_by_one(folder, args, on_disk(folder))
+
+
+def one_by_one(folder: Path, args: argparse.Namespace, tiers: list[dict]):
     # An epoch more than is read: the first sample of it is looked at in the place of those that are gone by then.
-    with make_job(folder, args, args.epochs + 1) as job:
+    with make_job(folder, args, args.epochs + 1, tiers) as job:
         samples = map(itemgetter(0), iter(job.get, None))
         for _ in range(args.epochs):
             yield (islice(samples, args.batch) for _ in range(job.steps_per_epoch))
@@ -151,11 +169,29 @@ def run_ffcv(folder: Path, args: argparse.Namespace):
         yield ([row[: size[0]] for row, size in zip(rows, sizes, strict=True)] for rows, sizes in loader)
 
 
+def prepare_foresee_disk(folder: Path, args: argparse.Namespace) -> None:
+    """What a job before this one has read and kept."""
+    made = Path(f"{folder}.foresee")
+    if not made.exists():
+        with make_job(folder, args, 2, on_disk(folder)) as job:
+            for _ in job.epoch(0):
+                pass
+        for path in made.glob("*/data-*"):
+            let_go(path)
+    for path in made.glob("*/data-*"):
+        warm_file(path)
+
+
 def prepare_ffcv(folder: Path, args: argparse.Namespace) -> None:
     """FFCV's own file, samples as they are; it does not tell their sizes, so they are a field, too."""
     made = Path(f"{folder}.beton")
-    if made.exists():
-        return warm_file(made)
+    if not made.exists():
+        make_ffcv(folder, made, args)
+        let_go(made)
+    warm_file(made)
+
+
+def make_ffcv(folder: Path, made: Path, args: argparse.Namespace) -> None:
     from ffcv.fields import BytesField, IntField
     from ffcv.writer import DatasetWriter
 
@@ -188,6 +224,7 @@ BENCHMARK = Benchmark(
     unit="samples",
     loaders=[
         Loader("foresee.get", run_foresee_get, "foresee", "foresee"),
+        Loader("foresee.disk", run_foresee_disk, "foresee", "foresee", prepare_foresee_disk),
         Loader("foresee", run_foresee, "foresee", "foresee"),
         Loader("ffcv", run_ffcv, "ffcv", "ffcv", prepare_ffcv),
         Loader("spdl", run_spdl, "spdl.pipeline", "spdl"),

@@ -33,6 +33,8 @@ from typing import Any
 OURS = "foresee"
 # Often enough to see the plateau that loaders reach, seldom enough to cost none of them anything.
 MEMORY_INTERVAL_S = 1.0
+# A machine that is never idle is not waited for.
+SETTLED_AFTER_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Loader:
     module: str
     # Whose version the report names.
     package: str
-    # Makes a format of its own, once; in a process of its own, too.
+    # Makes a format of its own, once, or reads it into the page cache; in a process of its own, too.
     prepare: Callable[[Path, argparse.Namespace], None] | None = None
 
     def missing(self) -> bool:
@@ -166,9 +168,10 @@ def measure(benchmark: Benchmark, loader: Loader, args: argparse.Namespace) -> d
 
 def start(args: argparse.Namespace, *more: str) -> tuple[str, int]:
     """Runs this script once more; its output, and the most memory it was seen to hold."""
-    # Nothing but the options may configure a loader, and nobody may look for a GPU.
+    # Nothing but the options may configure a loader, nobody may look for a GPU, and threads that NumPy keeps for matrices
+    # spin for a while after its import: those who have begun to load by then would have a core less.
     env = {key: value for key, value in os.environ.items() if not key.startswith("FORESEE_")}
-    env |= {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    env |= {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-B", *sys.argv, *more, "--began-s", repr(time.perf_counter())]
     process = subprocess.Popen(
         command,
@@ -220,14 +223,15 @@ def run_rounds(benchmark: Benchmark, loaders: list[Loader], args: argparse.Names
             del runs[loader.name]
             return None
 
-    for loader in loaders:
-        if loader.prepare:
-            attempt(loader, "--prepare")
     for number in range(args.rounds):
         # Another one goes first in each round: what the machine does at the start of a round is no one's burden.
         turn = number % len(loaders)
         for loader in loaders[turn:] + loaders[:turn]:
-            if loader.name in failed or not (done := attempt(loader, "--measure")):
+            if loader.name in failed or (loader.prepare and not attempt(loader, "--prepare")):
+                continue
+            warm(args.folder)
+            settle()
+            if not (done := attempt(loader, "--measure")):
                 continue
             output, most = done
             run = json.loads(output.splitlines()[-1])
@@ -244,11 +248,35 @@ def warm(folder: Path) -> tuple[int, int]:
         return len(paths), sum(pool.map(lambda path: len(path.read_bytes()), paths))
 
 
+def settle() -> None:
+    """Waits until the cores are idle: what a loader's end leaves to the system is not the next one's burden."""
+
+    def ticks() -> tuple[int, int]:
+        user, nice, system, idle, *_ = map(int, Path("/proc/stat").read_text().split()[1:9])
+        return idle, user + nice + system
+
+    deadline_s, before = time.monotonic() + SETTLED_AFTER_S, ticks()
+    while time.monotonic() < deadline_s:
+        time.sleep(0.5)
+        now = ticks()
+        idle, busy = now[0] - before[0], now[1] - before[1]
+        if idle > 0.95 * (idle + busy):
+            return
+        before = now
+
+
 def warm_file(path: Path) -> None:
     """Reads a loader's own file: it has the same right to the page cache."""
     with path.open("rb", buffering=0) as file:
         while file.read(1 << 24):
             pass
+
+
+def let_go(path: Path) -> None:
+    """Leaves a loader's own file to the disk: it is read back in order, as on any day after the one it was made on."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def machine() -> dict:

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from side_by_side import Benchmark, Loader, class_folders, main, options, shuffled_batches, warm_file
+from side_by_side import Benchmark, Loader, class_folders, let_go, main, options, shuffled_batches, warm_file
 
 SIZE = 224
 SCALE = (0.08, 1.0)
@@ -171,8 +171,14 @@ def beton(folder: Path) -> Path:
 
 def prepare_ffcv(folder: Path, args: argparse.Namespace) -> None:
     """FFCV's own file. Its writer encodes images again; so that the work is equal, the files' own data are kept."""
-    if beton(folder).exists():
-        return warm_file(beton(folder))
+    made = beton(folder)
+    if not made.exists():
+        make_ffcv(folder, made, args)
+        let_go(made)
+    warm_file(made)
+
+
+def make_ffcv(folder: Path, made: Path, args: argparse.Namespace) -> None:
     from ffcv.fields import IntField, RGBImageField
     from ffcv.fields.rgb_image import IMAGE_MODES
     from ffcv.writer import DatasetWriter
@@ -197,11 +203,9 @@ def prepare_ffcv(folder: Path, args: argparse.Namespace) -> None:
                 size = image.size
             return (np.fromfile(self.paths[index], np.uint8), *size), self.labels[index]
 
-    made = f"{beton(folder)}.tmp"
-    DatasetWriter(made, {"image": Stored(), "label": IntField()}, num_workers=args.threads).from_indexed_dataset(
-        Files()
-    )
-    Path(made).replace(beton(folder))
+    writer = DatasetWriter(f"{made}.tmp", {"image": Stored(), "label": IntField()}, num_workers=args.threads)
+    writer.from_indexed_dataset(Files())
+    Path(f"{made}.tmp").replace(made)
 
 
 def run_spdl(folder: Path, args: argparse.Namespace):

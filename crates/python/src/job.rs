@@ -15,8 +15,8 @@ use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Mark, Shuffle, Tail};
 use foresee_image::Output;
-use foresee_runtime::dataset;
 use foresee_runtime::job::{self, Asked, Images, JobError, JobSpec, OnError, Saved, StagingMemory};
+use foresee_runtime::{dataset, fork};
 use pyo3::IntoPyObjectExt;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -67,8 +67,8 @@ pub(crate) struct Job {
 
 struct Held {
     job: ManuallyDrop<Arc<job::Job>>,
-    /// The process that it was made in.
-    pid: u32,
+    /// Forks before it was made.
+    generation: u32,
     /// The state it was last set to, which may be of another number of ranks.
     loaded: Option<Saved>,
 }
@@ -76,7 +76,7 @@ struct Held {
 impl Held {
     /// Replaces what a fork brought along.
     fn adopt(&mut self) -> Result<(), JobError> {
-        if self.pid == std::process::id() {
+        if self.generation == fork::generation() {
             return Ok(());
         }
         let fresh = self.job.after_fork()?;
@@ -86,7 +86,7 @@ impl Held {
         }
         // The old one is not dropped.
         self.job = ManuallyDrop::new(Arc::new(fresh));
-        self.pid = std::process::id();
+        self.generation = fork::generation();
         Ok(())
     }
 }
@@ -94,7 +94,7 @@ impl Held {
 impl Drop for Held {
     #[expect(unsafe_code, reason = "what a fork brought along must not be dropped")]
     fn drop(&mut self) {
-        if self.pid == std::process::id() {
+        if self.generation == fork::generation() {
             self.job.close_within(CLOSE_MAX);
             // SAFETY: taken here, once, and not touched again.
             drop(unsafe { ManuallyDrop::take(&mut self.job) });
@@ -171,7 +171,7 @@ impl Job {
         };
         let job = py.detach(|| job::Job::new(spec)).map_err(|wrong| errors::job(py, &wrong))?;
         log::drain(py)?;
-        let held = Held { job: ManuallyDrop::new(Arc::new(job)), pid: std::process::id(), loaded: None };
+        let held = Held { job: ManuallyDrop::new(Arc::new(job)), generation: fork::generation(), loaded: None };
         Ok(Self { held: Mutex::new(held), dataset: Arc::clone(dataset.inner()), output })
     }
 

@@ -13,12 +13,16 @@ use pyo3::{PyClass, ffi};
 pub(crate) struct Memory {
     address: usize,
     item_bytes: isize,
+    dimensions: usize,
     /// Items by dimension.
-    shape: Box<[isize]>,
+    shape: [isize; DIMENSIONS_MAX],
     /// Bytes from one item to the next, by dimension.
-    strides: Box<[isize]>,
+    strides: [isize; DIMENSIONS_MAX],
     format: &'static CStr,
 }
+
+/// A batch of images has as many.
+const DIMENSIONS_MAX: usize = 4;
 
 impl Memory {
     /// So many items of so many bytes each, from `address` on. A view has the type that `format` (see Python's `struct`)
@@ -28,14 +32,16 @@ impl Memory {
     }
 
     /// The same in several dimensions.
-    pub(crate) fn shaped(address: usize, shape: &[usize], item_bytes: usize, format: &'static CStr) -> Self {
-        let item_bytes = item_bytes.cast_signed();
-        let shape: Box<[isize]> = shape.iter().map(|items| items.cast_signed()).collect();
-        let mut strides = vec![item_bytes; shape.len()];
-        for dimension in (1..shape.len()).rev() {
-            strides[dimension - 1] = strides[dimension] * shape[dimension];
+    pub(crate) fn shaped(address: usize, given: &[usize], item_bytes: usize, format: &'static CStr) -> Self {
+        let (dimensions, item_bytes) = (given.len(), item_bytes.cast_signed());
+        let (mut shape, mut strides) = ([0; DIMENSIONS_MAX], [item_bytes; DIMENSIONS_MAX]);
+        for dimension in (0..dimensions).rev() {
+            shape[dimension] = given[dimension].cast_signed();
+            if dimension > 0 {
+                strides[dimension - 1] = strides[dimension] * shape[dimension];
+            }
         }
-        Self { address, item_bytes, shape, strides: strides.into(), format }
+        Self { address, item_bytes, dimensions, shape, strides, format }
     }
 
     pub(crate) fn address(&self) -> usize {
@@ -49,7 +55,7 @@ impl Memory {
 
     /// Items by dimension.
     pub(crate) fn shape(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
-        self.shape.iter().map(|items| items.cast_unsigned())
+        self.shape[..self.dimensions].iter().map(|items| items.cast_unsigned())
     }
 }
 
@@ -79,13 +85,13 @@ pub(crate) unsafe fn fill<T: PyClass<Frozen = pyo3::pyclass::boolean_struct::Tru
     }
     let memory: *const Memory = owner.get().memory();
     let asked = |flag: c_int| flags & flag == flag;
-    if asked(ffi::PyBUF_F_CONTIGUOUS) && owner.get().memory().shape.len() > 1 {
+    if asked(ffi::PyBUF_F_CONTIGUOUS) && owner.get().memory().dimensions > 1 {
         // SAFETY: as above.
         unsafe { (*view).obj = ptr::null_mut() };
         return Err(PyBufferError::new_err("the last dimension is the closest: ask for C order"));
     }
     // SAFETY: `memory` lies in the object that `obj` keeps alive, and the object is frozen, so that pointers to
-    // what it owns (`shape`, `strides`) stay good as long as the view. The view is the caller's to write to.
+    // what is in it (`shape`, `strides`) stay good as long as the view. The view is the caller's to write to.
     unsafe {
         let memory = &*memory;
         *view = ffi::Py_buffer {
@@ -95,7 +101,7 @@ pub(crate) unsafe fn fill<T: PyClass<Frozen = pyo3::pyclass::boolean_struct::Tru
             itemsize: memory.item_bytes,
             readonly: 1,
             // Who asks for no shape sees bytes in a row.
-            ndim: if asked(ffi::PyBUF_ND) { c_int::try_from(memory.shape.len()).unwrap_or(c_int::MAX) } else { 1 },
+            ndim: if asked(ffi::PyBUF_ND) { c_int::try_from(memory.dimensions).unwrap_or(c_int::MAX) } else { 1 },
             format: if asked(ffi::PyBUF_FORMAT) { memory.format.as_ptr().cast_mut() } else { ptr::null_mut() },
             shape: if asked(ffi::PyBUF_ND) { memory.shape.as_ptr().cast_mut() } else { ptr::null_mut() },
             strides: if asked(ffi::PyBUF_STRIDES) { memory.strides.as_ptr().cast_mut() } else { ptr::null_mut() },

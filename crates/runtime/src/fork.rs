@@ -9,7 +9,7 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 static HANDLER: Once = Once::new();
 
 /// How many forks lie between the first process and this one, as far as anybody asked before them.
-pub(crate) fn generation() -> u32 {
+pub fn generation() -> u32 {
     HANDLER.call_once(register);
     GENERATION.load(Ordering::Relaxed)
 }

@@ -4,7 +4,7 @@ mod arena;
 pub mod dataset;
 pub mod desk;
 pub mod extents;
-mod fork;
+pub mod fork;
 pub mod job;
 pub mod machine;
 mod pool;

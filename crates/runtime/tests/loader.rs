@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use foresee_config::{Threads, TierKind};
+use foresee_config::{Config, Threads, TierKind};
 use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::stream::{Mark, Shuffle, Tail};
 use foresee_runtime::job::{Asked, Batch, Job, JobError, OnError, POLICIES, Saved};
@@ -292,11 +292,19 @@ impl Source for Watched {
 
 /// A job of 600 samples with one loader thread on such a source.
 fn watched(before: impl Fn() -> Result<(), ReadError> + Send + Sync + 'static) -> (Job, Arc<Watched>) {
+    watched_with(before, |_| ())
+}
+
+fn watched_with(
+    before: impl Fn() -> Result<(), ReadError> + Send + Sync + 'static,
+    configure: impl FnOnce(&mut Config),
+) -> (Job, Arc<Watched>) {
     let made = Made::new(200, 3, 0);
     let mut spec = job_spec(&made);
     let source = Arc::new(Watched { made, before: Box::new(before), readers: Mutex::default() });
     (spec.batch_size, spec.epochs, spec.source) = (8, 3, Arc::clone(&source) as Arc<dyn Source>);
     spec.config.staging.threads = Threads::Number(1);
+    configure(&mut spec.config);
     (Job::new(spec).unwrap(), source)
 }
 
@@ -326,6 +334,49 @@ fn a_trainer_that_would_wait_helps_where_reads_are_a_matter_of_copying_and_only_
             assert_eq!(source.readers.lock().unwrap().contains(&thread::current().id()), helps);
         }
     }
+}
+
+#[test]
+fn a_trainer_that_would_wait_helps_with_what_is_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0 };
+    let (trainer, hangs, gate) = (thread::current().id(), Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(())));
+    let (hanging, closed) = (Arc::clone(&hangs), Arc::clone(&gate));
+    let before = move || {
+        busy();
+        if thread::current().id() != trainer && closed.try_lock().is_err() {
+            hanging.store(true, Ordering::Relaxed);
+            drop(closed.lock());
+        }
+        Ok(())
+    };
+    let (job, source) = watched_with(before, |config| {
+        config.staging.capacity_bytes *= 4;
+        config.tiers = vec![tier(disk, Made::new(200, 3, 0).total() / 2)];
+    });
+    batches(&job).take(25).for_each(drop);
+    let shut = gate.lock().unwrap();
+    let mut got = Vec::new();
+    let mut ask = |patience| match job.next_batch(patience).unwrap() {
+        Asked::Batch(batch) => {
+            assert!(batch.samples.iter().all(|sample| sample.lease.bytes() == source.made.content(sample.id)));
+            got.extend(ids(&batch));
+            true
+        }
+        Asked::NotYet | Asked::End => false,
+    };
+    // Without patience the trainer does not read. The only thread for staging reads until it hangs in a read of the source.
+    while !hangs.load(Ordering::Relaxed) {
+        ask(Duration::ZERO);
+    }
+    let from_disk = || job.stats().origins["tier1"].samples;
+    let by_thread = from_disk();
+    while ask(Duration::from_millis(50)) {}
+    assert!(from_disk() > by_thread);
+    drop(shut);
+    while ask(MINUTE) {}
+    got.sort_unstable();
+    assert_eq!(got, (0..200).flat_map(|sample| [sample; 2]).collect::<Vec<_>>());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foresee_core::catalog::Catalog;
 use tracing::{debug, warn};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use twox_hash::{XxHash3_64, XxHash3_128};
 
 use super::Dataset;
 use super::files::Files;
@@ -29,23 +29,23 @@ const VERSION: u64 = 1;
 const HEADER_BYTES: usize = 24;
 
 /// Tells what was listed from all else that can be.
-pub(super) struct Key(Xxh3);
+pub(super) struct Key(XxHash3_128);
 
 impl Key {
     /// Something of this kind.
     pub(super) fn new(kind: &str) -> Self {
-        Self(Xxh3::new()).with(kind.as_bytes())
+        Self(XxHash3_128::new()).with(kind.as_bytes())
     }
 
     /// With this about it.
     pub(super) fn with(mut self, part: &[u8]) -> Self {
-        self.0.update(&(part.len() as u64).to_le_bytes());
-        self.0.update(part);
+        self.0.write(&(part.len() as u64).to_le_bytes());
+        self.0.write(part);
         self
     }
 
     fn value(&self) -> u128 {
-        self.0.digest128()
+        self.0.finish_128()
     }
 }
 
@@ -122,7 +122,7 @@ fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
     out.numbers(files.labels.iter().flatten().map(|label| label.to_le_bytes()));
     out.numbers(catalog.samples().map(|sample| catalog.size(sample).0.to_le_bytes()));
     let Writer(mut bytes) = out;
-    let checksum = xxh3_64(&bytes[HEADER_BYTES..]);
+    let checksum = XxHash3_64::oneshot(&bytes[HEADER_BYTES..]);
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..16].copy_from_slice(&VERSION.to_le_bytes());
     bytes[16..24].copy_from_slice(&checksum.to_le_bytes());
@@ -131,7 +131,7 @@ fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
 
 fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
     let mut input = Reader(bytes);
-    if input.array::<8>()? != *MAGIC || input.number()? != VERSION || input.number()? != xxh3_64(input.0) {
+    if input.array::<8>()? != *MAGIC || input.number()? != VERSION || input.number()? != XxHash3_64::oneshot(input.0) {
         return None;
     }
     if u128::from_le_bytes(input.array()?) != key {

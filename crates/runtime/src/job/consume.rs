@@ -54,14 +54,14 @@ impl Taken {
 }
 
 impl Job {
-    /// Takes the next samples until there are `wanted`, or until the deadline.
-    pub(super) fn gather(
+    /// Takes the next samples until there are `wanted`; none where the deadline passes before.
+    pub(super) fn gather<'a>(
         &self,
         consumer: &mut Consumer,
-        shared: &Arc<Shared>,
+        shared: &'a Arc<Shared>,
         wanted: usize,
         deadline: Instant,
-    ) -> Result<bool, JobError> {
+    ) -> Result<Option<MutexGuard<'a, State>>, JobError> {
         consumer.since.get_or_insert_with(Instant::now);
         if self.spec.policy == "naive" {
             return self.gather_on_demand(consumer, shared, wanted, deadline);
@@ -89,11 +89,7 @@ impl Job {
             }
             if consumer.taking.len() >= wanted {
                 state.hungry = false;
-                // There is room again, or more to read.
-                let call = state.calls();
-                drop(state);
-                shared.call(call);
-                return Ok(true);
+                return Ok(Some(state));
             }
             if state.closed {
                 return Err(state.defect.clone().map_or(JobError::Closed, JobError::Defect));
@@ -104,7 +100,7 @@ impl Job {
             }
             if Instant::now() >= deadline {
                 state.hungry = false;
-                return Ok(false);
+                return Ok(None);
             }
             let missing = (wanted - consumer.taking.len()) as u64;
             if let Some(task) = state.take_own_task(missing, &shared.stores) {
@@ -123,18 +119,18 @@ impl Job {
     }
 
     /// Reads the next samples here and now, as a loader without a staging buffer would.
-    fn gather_on_demand(
+    fn gather_on_demand<'a>(
         &self,
         consumer: &mut Consumer,
-        shared: &Arc<Shared>,
+        shared: &'a Arc<Shared>,
         wanted: usize,
         deadline: Instant,
-    ) -> Result<bool, JobError> {
+    ) -> Result<Option<MutexGuard<'a, State>>, JobError> {
         let before = consumer.taking.len();
         while consumer.taking.len() < wanted {
             // One at least, or a caller without patience would never get any.
             if consumer.taking.len() > before && Instant::now() >= deadline {
-                return Ok(false);
+                return Ok(None);
             }
             let mut state = shared.state();
             // One that failed before comes first.
@@ -154,7 +150,7 @@ impl Job {
             let lease = Lease::new(shared, &staged, None, state.generation);
             consumer.taking.push(Taken::new(&staged, lease));
         }
-        Ok(true)
+        Ok(Some(shared.state()))
     }
 
     /// Tries to read the sample that was reported as broken, or is read on demand.
@@ -190,12 +186,17 @@ impl Job {
     }
 
     /// Makes a batch of what was taken, and steps on.
-    pub(super) fn hand_over(&self, consumer: &mut Consumer, shared: &Shared) -> Batch {
-        let stall_s = self.count(consumer, shared);
+    pub(super) fn hand_over(
+        &self,
+        consumer: &mut Consumer,
+        shared: &Shared,
+        mut state: MutexGuard<'_, State>,
+    ) -> Batch {
+        let stall_s = self.count(consumer, &mut state);
+        shared.go_on(state);
         let Mark { epoch, step } = consumer.mark;
-        let taken = std::mem::take(&mut consumer.taking);
         let first = consumer.index;
-        let samples = taken.into_iter().zip(first..).map(|(taken, index)| Sample {
+        let samples = consumer.taking.drain(..).zip(first..).map(|(taken, index)| Sample {
             id: taken.id,
             padded: consumer.layout.dealt(self.spec.rank(), step, index).padded,
             lease: taken.lease,
@@ -213,11 +214,10 @@ impl Job {
     }
 
     /// Counts what is about to be handed over, and blames the wait for it.
-    fn count(&self, consumer: &mut Consumer, shared: &Shared) -> f64 {
+    fn count(&self, consumer: &mut Consumer, state: &mut State) -> f64 {
         let now = Instant::now();
         let since = consumer.since.take().unwrap_or(now);
         let last = consumer.taking.iter().max_by_key(|taken| taken.ready);
-        let mut state = shared.state();
         let mut stall_s = 0.0;
         if let Some(last) = last.filter(|last| last.ready > since) {
             stall_s = (now - since).as_secs_f64();

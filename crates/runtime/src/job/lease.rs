@@ -75,9 +75,7 @@ impl Drop for Lease {
         if let Some(loan) = self.loan {
             state.release(loan);
         }
-        let call = state.calls();
-        drop(state);
-        shared.call(call);
+        shared.go_on(state);
     }
 }
 

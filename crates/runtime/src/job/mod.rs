@@ -224,23 +224,20 @@ impl Job {
         }
         let deadline = Instant::now() + patience;
         let mut consumer = self.consumer();
-        if consumer.mark.epoch.0 >= self.orders().epochs() {
+        if consumer.mark.epoch.0 >= self.epochs() {
             return Ok(Asked::End);
         }
         let shared = self.running(&consumer)?;
         while consumer.skip > 0 {
-            if !self.gather(&mut consumer, &shared, 1, deadline)? {
-                return Ok(Asked::NotYet);
-            }
+            let Some(state) = self.gather(&mut consumer, &shared, 1, deadline)? else { return Ok(Asked::NotYet) };
+            shared.go_on(state);
             consumer.taking.clear();
             consumer.skip -= 1;
         }
         let left = consumer.layout.local_len(self.spec.rank(), consumer.mark.step) - consumer.index;
         let wanted = limit.map_or(left, |limit| left.min(limit));
-        if !self.gather(&mut consumer, &shared, wanted as usize, deadline)? {
-            return Ok(Asked::NotYet);
-        }
-        Ok(Asked::Batch(self.hand_over(&mut consumer, &shared)))
+        let gathered = self.gather(&mut consumer, &shared, wanted as usize, deadline)?;
+        Ok(gathered.map_or(Asked::NotYet, |state| Asked::Batch(self.hand_over(&mut consumer, &shared, state))))
     }
 
     /// Moves to the beginning of an epoch that is not behind. Nothing is read to get there.
@@ -250,7 +247,7 @@ impl Job {
         if epoch == at.0 && step.0 == 0 && consumer.index == 0 {
             return Ok(());
         }
-        let epochs = self.orders().epochs();
+        let epochs = self.epochs();
         if epoch <= at.0 || epoch > epochs {
             return Err(JobError::Seek { epoch, at: at.0, epochs });
         }
@@ -416,6 +413,10 @@ impl Job {
 
     fn orders(&self) -> Orders {
         self.orders.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn epochs(&self) -> u32 {
+        self.orders.read().unwrap_or_else(PoisonError::into_inner).epochs()
     }
 
     fn consumer(&self) -> MutexGuard<'_, Consumer> {

@@ -47,7 +47,7 @@ impl Job {
     pub(super) fn restart(&self, consumer: &Consumer) -> Result<(), JobError> {
         self.note_place(consumer);
         let Some(shared) = self.lock_running().clone() else { return Ok(()) };
-        if consumer.mark.epoch.0 >= self.orders().epochs() {
+        if consumer.mark.epoch.0 >= self.epochs() {
             return Ok(());
         }
         // What is being written to a disk is about to be held: without it, it would be read from the source again.

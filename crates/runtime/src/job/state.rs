@@ -27,8 +27,8 @@ const QUEUE_MAX: usize = 64;
 /// Polls under one hold of the lock; what is in memory needs no thread, and there may be half a million of it.
 const POLLS_MAX: usize = 256;
 
-/// How far behind what it wants the trainer reads, while threads are busy with that.
-const OWN_AHEAD: u64 = 4;
+/// How far behind what it wants the trainer reads, while threads are busy with that: they may have lost their core.
+const OWN_AHEAD: u64 = 64;
 
 /// So many samples in a row that were in the memory tier: there is nothing to read for now.
 const LONG_SINCE_READ: u32 = 1000;
@@ -235,7 +235,7 @@ impl State {
         }
     }
 
-    /// A read of the source for the trainer to do itself, as it would else wait: of what it wants, or not far behind that.
+    /// A read for the trainer to do itself, as it would else wait: of what it wants, or not far behind that.
     /// It does so only where it is a matter of copying: a read that hangs would make it deaf.
     pub(super) fn take_own_task(&mut self, wanted: u64, stores: &Stores) -> Option<Task> {
         if !self.copies() || self.closed {
@@ -247,7 +247,7 @@ impl State {
         let until = self.first + wanted + OWN_AHEAD;
         let is_own = |task: &&Task| {
             let stays_in_memory = task.read.keep.is_none_or(|tier| matches!(stores.store(tier), Store::Memory(_)));
-            task.origin == Origin::Source && stays_in_memory && task.place.is_some_and(|place| place < until)
+            stays_in_memory && task.place.is_some_and(|place| place < until)
         };
         self.queue.front().filter(is_own)?;
         let task = self.queue.pop_front()?;

@@ -19,7 +19,7 @@ use crate::arena::{Part, Piece};
 use crate::pool::Work;
 use crate::source::ReadError;
 use crate::thread_time::ThreadTime;
-use crate::tier::{Found, Kept, Tier};
+use crate::tier::{Found, Kept, Tier, TierError};
 
 /// A storage that stumbles gets this many more chances, each after a longer pause.
 const TRIES_MAX: u32 = 5;
@@ -150,8 +150,8 @@ impl Shared {
         state
     }
 
-    /// Does a read of the source for the trainer, in its own thread: once, so that it stays awake to its user. What fails is
-    /// left to the loader threads, and so are reads from now on.
+    /// Does a read for the trainer, in its own thread: once, so that it stays awake to its user. What fails is left to the
+    /// loader threads, and so are reads from now on.
     pub(super) fn help(&self, mut task: Task) {
         // A defect is noted; whoever asks next is told.
         let _ = self.guarded(|| {
@@ -159,11 +159,16 @@ impl Shared {
                 unreachable!("samples that are decoded are not the trainer's")
             };
             let (measured, began) = (self.measure(), Instant::now());
-            let read = self.spec.source.read(task.read.sample, filling.bytes_mut());
+            let is_there = match task.origin {
+                Origin::Tier(tier) => {
+                    matches!(self.read_tier(tier, task.read.sample, filling.bytes_mut()), Ok(Found::Yes))
+                }
+                _ => self.spec.source.read(task.read.sample, filling.bytes_mut()).is_ok(),
+            };
             let ready = Instant::now();
             let slept_s = measured.map(|before| before.slept_s(ready - began));
-            let done = Done { began, slept_s, ..Done::at_once(ready, Origin::Source) };
-            if read.is_ok() {
+            let done = Done { began, slept_s, ..Done::at_once(ready, task.origin) };
+            if is_there {
                 drop(self.bring_in(task, &done, &[]));
                 return;
             }
@@ -175,8 +180,10 @@ impl Shared {
         });
     }
 
-    /// Wakes a thread, or none.
-    pub(super) fn call(&self, call: Call) {
+    /// The trainer has taken something or given it back: there is room again, or more to read.
+    pub(super) fn go_on(&self, state: std::sync::MutexGuard<'_, State>) {
+        let call = state.calls();
+        drop(state);
         match call {
             Call::Nobody => {}
             Call::One => self.pool.signal_once(),
@@ -210,11 +217,7 @@ impl Shared {
         };
         let mut read = Ok(());
         if let Origin::Tier(tier) = origin {
-            let found = match self.stores.store(tier) {
-                Store::Disk(disk, _) => disk.read(task.read.sample, into),
-                Store::Memory(memory) => memory.read(task.read.sample, into),
-                Store::Nothing => Ok(Found::NotHeld),
-            };
+            let found = self.read_tier(tier, task.read.sample, into);
             if let Err(error) = &found {
                 tracing::warn!("{error}; reading from the source");
             }
@@ -227,6 +230,14 @@ impl Shared {
         }
         let fetched = Instant::now();
         (Done { began, fetched, ready: fetched, origin, lost_from, retries, slept_s: None }, read)
+    }
+
+    fn read_tier(&self, tier: TierId, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
+        match self.stores.store(tier) {
+            Store::Disk(disk, _) => disk.read(sample, into),
+            Store::Memory(memory) => memory.read(sample, into),
+            Store::Nothing => Ok(Found::NotHeld),
+        }
     }
 
     /// Makes of a sample what the trainer wants of it, in its place in the batch.

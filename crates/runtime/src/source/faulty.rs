@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use twox_hash::XxHash3_64;
 
 use super::{ReadError, Source, Speed};
 
@@ -50,7 +50,7 @@ impl Faults {
         drawn[4..8].copy_from_slice(&attempt.to_le_bytes());
         drawn[8..].copy_from_slice(&(kind as u32).to_le_bytes());
         // The upper 53 bits: all that a number below 1 has room for.
-        let uniform = (xxh3_64_with_seed(&drawn, self.seed) >> 11) as f64 / (1_u64 << 53) as f64;
+        let uniform = (XxHash3_64::oneshot_with_seed(self.seed, &drawn) >> 11) as f64 / (1_u64 << 53) as f64;
         uniform < rate
     }
 

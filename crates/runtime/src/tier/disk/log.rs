@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use foresee_core::ids::SampleId;
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use super::entry::Entry;
 use super::folder::{INDEX, NEW_INDEX, options};
@@ -219,7 +219,7 @@ fn header(identity: Identity) -> [u8; HEADER_BYTES as usize] {
     bytes[16..32].copy_from_slice(&identity.dataset);
     bytes[32..40].copy_from_slice(&identity.shape.capacity.to_le_bytes());
     bytes[40..48].copy_from_slice(&identity.shape.segment.to_le_bytes());
-    let sum = xxh3_64(&bytes[..48]);
+    let sum = XxHash3_64::oneshot(&bytes[..48]);
     bytes[48..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
@@ -231,7 +231,7 @@ fn objection(found: &[u8; HEADER_BYTES as usize], identity: Identity) -> Option<
     let objections = [
         (differs(0..8), "its index is damaged"),
         (differs(8..16), "it is of another version of foresee"),
-        (word(found, 48) != xxh3_64(&found[..48]), "its index is damaged"),
+        (word(found, 48) != XxHash3_64::oneshot(&found[..48]), "its index is damaged"),
         (differs(16..32), "it is of another dataset"),
         (differs(32..48), "its capacity was another"),
     ];
@@ -253,13 +253,13 @@ fn encode(record: Record) -> [u8; RECORD_BYTES as usize] {
     bytes[8..16].copy_from_slice(&record.extent.offset.to_le_bytes());
     bytes[16..24].copy_from_slice(&record.extent.len.to_le_bytes());
     bytes[24..32].copy_from_slice(&record.sum.to_le_bytes());
-    let sum = xxh3_64(&bytes[..32]);
+    let sum = XxHash3_64::oneshot(&bytes[..32]);
     bytes[32..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
 fn decode(bytes: &[u8; RECORD_BYTES as usize]) -> Option<Record> {
-    if word(bytes, 32) != xxh3_64(&bytes[..32]) {
+    if word(bytes, 32) != XxHash3_64::oneshot(&bytes[..32]) {
         return None;
     }
     let first = word(bytes, 0);

@@ -26,7 +26,7 @@ use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 use rustix::io::Errno;
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 pub use self::error::DiskError;
 
@@ -235,7 +235,7 @@ impl DiskTier {
     /// Reads and checks; none where the bytes are not what they were.
     fn fetch(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
         match self.segments.read(entry.parts(), into) {
-            Ok(()) => Ok((xxh3_64(into) == entry.sum).then_some(())),
+            Ok(()) => Ok((XxHash3_64::oneshot(into) == entry.sum).then_some(())),
             Err(cause) if is_damage(&cause) => Ok(None),
             Err(cause) => Err(cause),
         }
@@ -255,7 +255,7 @@ impl DiskTier {
 
 impl Tier for DiskTier {
     fn keep(&self, sample: SampleId, data: &[u8]) -> Result<Kept, TierError> {
-        let (len, sum) = (data.len() as u64, xxh3_64(data));
+        let (len, sum) = (data.len() as u64, XxHash3_64::oneshot(data));
         if self.index().get(sample).is_some_and(|held| held.sum == sum && held.len() == len) {
             return Ok(Kept::Yes);
         }
