@@ -34,7 +34,7 @@ OURS = "foresee"
 # Often enough to see the plateau that loaders reach, seldom enough to cost none of them anything.
 MEMORY_INTERVAL_S = 1.0
 # A machine that is never idle is not waited for.
-SETTLED_AFTER_S = 10.0
+SETTLED_AFTER_S = 5.0
 
 
 @dataclass(frozen=True)

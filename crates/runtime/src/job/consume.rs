@@ -73,6 +73,7 @@ impl Job {
             }
         }
         let mut state = shared.state();
+        state.serve(shared.mean_bytes.saturating_mul(wanted as u64));
         loop {
             let mut polled = Polled::More;
             state.hungry = true;

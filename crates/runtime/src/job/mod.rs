@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     /// Whether the trainer waits.
     waiting: AtomicBool,
     reads: AtomicU64,
+    /// What a sample takes of the staging buffer, on average and at most.
+    mean_bytes: u64,
     largest_bytes: u64,
     /// Memory of the process's budget, given back at the end.
     grant: Mutex<Option<Grant>>,

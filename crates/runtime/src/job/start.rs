@@ -24,9 +24,8 @@ use crate::pool::{Pool, Work};
 use crate::tier::{DiskSpec, DiskTier, MemoryTier};
 use crate::trace::Trace;
 
-/// Staged ahead to begin with, at least. Two batches and a half where that is more: one in the trainer's hands, one whole,
-/// one on its way.
-const WINDOW_BYTES: u64 = 16 << 20;
+/// Staged ahead to begin with, at least: little, as memory that nobody has touched yet may be slower than the storage.
+const WINDOW_BYTES: u64 = 8 << 20;
 
 /// A disk that does not finish to write in this time is not waited for.
 const WRITTEN_AFTER: Duration = Duration::from_secs(1);
@@ -81,7 +80,8 @@ impl Job {
             auto.then(|| Auto { cores: machine::cores(), helped: self.spec.images.is_none() }),
         );
         let most = lanes.most();
-        let (window, largest_bytes) = self.window();
+        let (mean_bytes, largest_bytes) = self.sizes();
+        let window = Window::new(WINDOW_BYTES.max(largest_bytes), self.spec.config.staging.capacity_bytes);
         let mut state = State::new(desk, lanes, stores.tiers.len() + 1, window);
         state.shelf = self.shelf(consumer);
         state.evict(&stores);
@@ -94,6 +94,7 @@ impl Job {
             trace: self.trace()?,
             waiting: AtomicBool::new(false),
             reads: AtomicU64::new(0),
+            mean_bytes,
             largest_bytes,
             grant: Mutex::new(Some(grant)),
             generation: fork::generation(),
@@ -115,14 +116,12 @@ impl Job {
         Some(Shelf::new(len, consumer.layout.clone(), self.spec.rank(), consumer.mark))
     }
 
-    /// How much is staged ahead to begin with, and the size of the largest sample.
-    fn window(&self) -> (Window, u64) {
+    /// What a sample takes of the staging buffer, on average and at most.
+    fn sizes(&self) -> (u64, u64) {
         let spec = &self.spec;
         let largest = spec.catalog.samples().map(|sample| spec.catalog.size(sample).0).max().unwrap_or(0);
         let mean = spec.catalog.total().0 / u64::from(spec.catalog.len().max(1));
-        let (largest, mean) = spec.decoded_bytes().map_or((largest, mean), |bytes| (bytes, bytes));
-        let batches = mean.saturating_mul(u64::from(spec.batch_size)).saturating_mul(5) / 2;
-        (Window::new(batches.max(WINDOW_BYTES).max(largest), spec.config.staging.capacity_bytes), largest)
+        spec.decoded_bytes().map_or((mean, largest), |bytes| (bytes, bytes))
     }
 
     /// An engine where the consumer stands, with what the tiers hold.

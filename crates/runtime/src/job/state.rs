@@ -228,6 +228,13 @@ impl State {
         self.desk.limit_staging(Bytes(self.window.bytes()));
     }
 
+    /// The trainer asks for so many bytes at a time.
+    pub(super) fn serve(&mut self, bytes: u64) {
+        if self.window.serve(bytes) {
+            self.stage_ahead();
+        }
+    }
+
     /// The trainer had to wait.
     pub(super) fn waited(&mut self, stall: Seconds) {
         if self.window.grow(stall, self.copies()) {

@@ -1,5 +1,5 @@
-//! How much is staged ahead. It begins with what a few batches need and grows when the trainer had to wait although all of
-//! it had been full: then more would have helped.
+//! How much is staged ahead. It has room for what the trainer asks for at a time, and grows when the trainer had to wait
+//! although all of it had been full: then more would have helped.
 
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,15 @@ impl Window {
     pub(super) fn bound(&mut self, most: u64) {
         self.most = most;
         self.bytes = self.bytes.max(self.initial).min(most);
+    }
+
+    /// The trainer asks for so much at a time. True where the window grew.
+    pub(super) fn serve(&mut self, asked: u64) -> bool {
+        // One of them is in the trainer's hands, one whole, one on its way.
+        self.initial = self.initial.max(asked.saturating_mul(5) / 2);
+        let before = self.bytes;
+        self.bytes = self.bytes.max(self.initial.min(self.most));
+        self.bytes > before
     }
 
     /// There was no room for another sample.
@@ -99,5 +108,16 @@ mod tests {
         assert_eq!(window.bytes, 2);
         window.bound(35);
         assert_eq!(window.bytes, 10);
+    }
+
+    #[test]
+    fn a_window_has_room_for_what_is_asked_for_at_a_time() {
+        let mut window = Window::new(10, 35);
+        assert!(!window.serve(1));
+        assert!(window.serve(8));
+        assert_eq!(window.bytes, 20);
+        assert!(!window.serve(8) && !window.serve(1), "that it has");
+        assert!(window.serve(1000));
+        assert_eq!(window.bytes, 35);
     }
 }
