@@ -1,7 +1,8 @@
 //! One rank's job on real time: a stream of batches, staged ahead by loader threads, handed over in order and in place.
 //!
 //! - `spec`: what a job is made from; `error`: what can be wrong with it.
-//! - `state`: what threads share, behind one lock; `threads`: how many of them may be busy; `window`: how far ahead.
+//! - `state`: what threads share, behind one lock, and what they are to read; `threads`: how many of them may be busy;
+//!   `window`: how far ahead.
 //! - `consume`: handing samples over.
 //! - `stores`: arena and tiers; `work`: what a loader thread does; `lease`: samples in the trainer's hands.
 //! - `saved`: where a job stands, to go on later; `stats`: what happened so far.
