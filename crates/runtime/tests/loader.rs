@@ -456,7 +456,7 @@ fn memory_that_was_used_is_used_again_before_more_is_touched() {
     }
     let touched = places.iter().max().unwrap() - places.iter().min().unwrap();
     assert_eq!(places.len(), 1000);
-    assert!(touched < 20 << 20, "{touched} bytes for 16 MiB ahead at most");
+    assert!(touched < 12 << 20, "{touched} bytes for 8 MiB ahead at most");
 }
 
 #[test]
