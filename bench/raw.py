@@ -31,7 +31,7 @@ def consume(samples, args: argparse.Namespace) -> int:
 
 
 def make_job(folder: Path, args: argparse.Namespace, epochs: int, tiers: list[dict]):
-    """A job of which nobody says but what it may keep: one thread reads, and the trainer helps it."""
+    """A job with nothing configured but its tiers: one thread reads, and the trainer helps it."""
     import foresee
 
     return foresee.Job(foresee.ImageFolder(folder), args.batch, epochs, drop_last=True, config={"tier": tiers})
@@ -41,10 +41,10 @@ def in_memory(args: argparse.Namespace) -> list[dict]:
     return [{"kind": "memory", "capacity": args.memory}] if args.memory else []
 
 
-def on_disk(folder: Path) -> list[dict]:
+def on_disk(folder: Path, cache: str) -> list[dict]:
     """A tier with room for all of the dataset."""
     capacity = sum(path.stat().st_size for path in folder.glob("*/*"))
-    return [{"kind": "disk", "capacity": capacity, "path": f"{folder}.foresee"}]
+    return [{"kind": "disk", "capacity": capacity, "path": cache}]
 
 
 def run_foresee(folder: Path, args: argparse.Namespace):
@@ -58,7 +58,7 @@ def run_foresee_get(folder: Path, args: argparse.Namespace):
 
 
 def run_foresee_disk(folder: Path, args: argparse.Namespace):
-    return one_by_one(folder, args, on_disk(folder))
+    return one_by_one(folder, args, on_disk(folder, f"{folder}.foresee"))
 
 
 def one_by_one(folder: Path, args: argparse.Namespace, tiers: list[dict]):
@@ -173,9 +173,10 @@ def prepare_foresee_disk(folder: Path, args: argparse.Namespace) -> None:
     """What a job before this one has read and kept."""
     made = Path(f"{folder}.foresee")
     if not made.exists():
-        with make_job(folder, args, 2, on_disk(folder)) as job:
+        with make_job(folder, args, 2, on_disk(folder, f"{made}.tmp")) as job:
             for _ in job.epoch(0):
                 pass
+        Path(f"{made}.tmp").replace(made)
         for path in made.glob("*/data-*"):
             let_go(path)
     for path in made.glob("*/data-*"):

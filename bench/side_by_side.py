@@ -227,9 +227,11 @@ def run_rounds(benchmark: Benchmark, loaders: list[Loader], args: argparse.Names
         # Another one goes first in each round: what the machine does at the start of a round is no one's burden.
         turn = number % len(loaders)
         for loader in loaders[turn:] + loaders[:turn]:
-            if loader.name in failed or (loader.prepare and not attempt(loader, "--prepare")):
+            if loader.name in failed:
                 continue
             warm(args.folder)
+            if loader.prepare and not attempt(loader, "--prepare"):
+                continue
             settle()
             if not (done := attempt(loader, "--measure")):
                 continue

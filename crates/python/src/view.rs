@@ -33,6 +33,7 @@ impl Memory {
 
     /// The same in several dimensions.
     pub(crate) fn shaped(address: usize, given: &[usize], item_bytes: usize, format: &'static CStr) -> Self {
+        assert!(given.len() <= DIMENSIONS_MAX, "images and batches of them have no more dimensions");
         let (dimensions, item_bytes) = (given.len(), item_bytes.cast_signed());
         let (mut shape, mut strides) = ([0; DIMENSIONS_MAX], [item_bytes; DIMENSIONS_MAX]);
         for dimension in (0..dimensions).rev() {

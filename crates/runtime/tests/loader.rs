@@ -380,6 +380,56 @@ fn a_trainer_that_would_wait_helps_with_what_is_on_disk() {
 }
 
 #[test]
+fn a_cache_folder_is_free_when_a_job_is_closed_while_its_trainer_helps() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Made::with((0..200u8).map(|sample| vec![sample; 200_000]).collect());
+    let make = || {
+        let mut spec = job_spec(&source);
+        (spec.batch_size, spec.epochs, spec.config.staging.capacity_bytes) = (16, 1000, 64 << 20);
+        spec.config.staging.threads = Threads::Number(1);
+        let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0 };
+        spec.config.tiers = vec![tier(disk, source.total())];
+        Arc::new(Job::new(spec).unwrap())
+    };
+    batches(&make()).take(13).for_each(drop);
+    for round in 0..25u64 {
+        let job = make();
+        let trainer = thread::spawn({
+            let job = Arc::clone(&job);
+            move || {
+                let mut last = None;
+                loop {
+                    match job.next_batch(Duration::from_millis(50)) {
+                        Ok(Asked::Batch(batch)) => last = Some(batch),
+                        Ok(Asked::NotYet | Asked::End) => {}
+                        Err(error) => return (last, error),
+                    }
+                }
+            }
+        });
+        thread::sleep(Duration::from_micros(20_000 + 700 * round));
+        job.close();
+        assert_eq!(next_ids(make().next_batch(MINUTE)).len(), 16, "round {round}");
+        let (_last, error) = trainer.join().unwrap();
+        assert!(matches!(error, JobError::Closed), "{error}");
+    }
+}
+
+#[test]
+fn two_and_a_half_of_what_is_asked_for_at_a_time_are_staged() {
+    let source = Made::with((0..3000u32).map(|sample| vec![sample as u8; 20_000]).collect());
+    let mut spec = job_spec(&source);
+    (spec.batch_size, spec.config.staging.capacity_bytes) = (1000, 1 << 30);
+    let job = Job::new(spec).unwrap();
+    let _held = job.next_batch(MINUTE).unwrap();
+    let began = Instant::now();
+    while source.bytes_read() < 49_900_000 {
+        assert!(began.elapsed() < MINUTE, "{} bytes for batches of 20 MB", source.bytes_read());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn a_trainer_that_helps_leaves_what_fails_to_the_threads() {
     let reads = AtomicU32::new(0);
     let (job, _) = watched(move || {

@@ -1,6 +1,6 @@
 //! Bringing a job up: opening its tiers, planning, and setting the engine where the trainer stands.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +36,10 @@ impl Job {
         let mut running = self.lock_running();
         if let Some(shared) = &*running {
             return Ok(Arc::clone(shared));
+        }
+        // Somebody may have closed it a moment ago.
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(JobError::Closed);
         }
         let shared = self.start(consumer)?;
         *running = Some(Arc::clone(&shared));

@@ -1,6 +1,6 @@
 //! Where a job's samples are kept: the arena, and the tiers by their number.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use foresee_config::Config;
 use foresee_core::engine::Read;
@@ -8,6 +8,7 @@ use foresee_core::ids::{SampleId, TierId};
 
 use crate::arena::{Arena, Filling};
 use crate::pool::Pool;
+use crate::source::ReadError;
 use crate::tier::{DiskTier, Found, Kept, MemoryTier, Tier, TierError};
 
 /// One tier.
@@ -32,47 +33,51 @@ impl Store {
 
 /// A tier on disk that can be let go of while samples of the job are still in the trainer's hands: its folder is then free
 /// for the next job.
-pub(super) struct Closable(RwLock<Option<DiskTier>>);
+pub(super) struct Closable(RwLock<Option<Arc<DiskTier>>>);
 
 impl Closable {
     pub(super) fn new(disk: DiskTier) -> Self {
-        Self(RwLock::new(Some(disk)))
+        Self(RwLock::new(Some(Arc::new(disk))))
     }
 
-    fn disk(&self) -> RwLockReadGuard<'_, Option<DiskTier>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    fn disk(&self) -> Option<Arc<DiskTier>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets go of the folder, unless a thread hangs in it; then the end of that thread does.
+    /// Lets go of the folder; where a thread is in it, the end of its read or write does.
     fn close(&self) {
-        if let Ok(mut disk) = self.0.try_write() {
-            *disk = None;
-        }
+        let disk = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
+        drop(disk);
+    }
+
+    /// Reads a sample where nothing has to be waited for but the copy; false where it cannot be had so.
+    pub(super) fn read_at_once(&self, sample: SampleId, into: &mut [u8]) -> Result<bool, ReadError> {
+        self.disk().map_or(Ok(false), |disk| Ok(disk.read_at_once(sample, into)?))
     }
 
     /// Whether it cannot grow at present.
     fn is_degraded(&self) -> bool {
-        self.disk().as_ref().is_none_or(|disk| disk.degraded().is_some())
+        self.disk().is_none_or(|disk| disk.degraded().is_some())
     }
 }
 
 impl Tier for Closable {
     fn keep(&self, sample: SampleId, data: &[u8]) -> Result<Kept, TierError> {
-        self.disk().as_ref().map_or(Ok(Kept::NoRoom), |disk| disk.keep(sample, data))
+        self.disk().map_or(Ok(Kept::NoRoom), |disk| disk.keep(sample, data))
     }
 
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
-        self.disk().as_ref().map_or(Ok(Found::NotHeld), |disk| disk.read(sample, into))
+        self.disk().map_or(Ok(Found::NotHeld), |disk| disk.read(sample, into))
     }
 
     fn evict(&self, sample: SampleId) {
-        if let Some(disk) = &*self.disk() {
+        if let Some(disk) = self.disk() {
             disk.evict(sample);
         }
     }
 
     fn held(&self) -> Vec<SampleId> {
-        self.disk().as_ref().map_or_else(Vec::new, Tier::held)
+        self.disk().map_or_else(Vec::new, |disk| disk.held())
     }
 }
 

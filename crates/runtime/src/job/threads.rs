@@ -33,6 +33,8 @@ struct Threads {
 #[derive(Clone, Debug)]
 pub(super) struct Lanes {
     threads: Vec<Threads>,
+    /// Reads that the trainer is doing itself.
+    own: u32,
     auto: Option<Auto>,
     reads: Reads,
     /// Looks in a row at which reads were quick, and how many it takes to believe it.
@@ -79,7 +81,7 @@ impl Lanes {
         let lane = |lane, most| Threads { lane, most, busy: 0, done: false };
         let tiers = tiers.iter().enumerate().map(|(index, &most)| lane(Lane::Tier(TierId(index as u8 + 1)), most));
         let threads = std::iter::once(lane(Lane::Staging, staging)).chain(tiers).collect();
-        Self { threads, auto, reads: Reads::default(), quick_looks: 0, doubt: 1 }
+        Self { threads, own: 0, auto, reads: Reads::default(), quick_looks: 0, doubt: 1 }
     }
 
     /// How many threads all lanes can use at present.
@@ -119,10 +121,16 @@ impl Lanes {
         self.of(lane).busy += 1;
     }
 
+    /// The trainer begins to read itself.
+    pub(super) fn begin_own(&mut self) {
+        self.own += 1;
+    }
+
     /// A task is done; none is of the trainer's own.
     pub(super) fn end(&mut self, lane: Option<Lane>) {
-        if let Some(lane) = lane {
-            self.of(lane).busy -= 1;
+        match lane {
+            Some(lane) => self.of(lane).busy -= 1,
+            None => self.own -= 1,
         }
     }
 
@@ -135,9 +143,9 @@ impl Lanes {
         self.threads.iter_mut().for_each(|lane| lane.done = false);
     }
 
-    /// Whether a thread is busy.
+    /// Whether a read is under way.
     pub(super) fn is_busy(&self) -> bool {
-        self.threads.iter().any(|lane| lane.busy > 0)
+        self.own > 0 || self.threads.iter().any(|lane| lane.busy > 0)
     }
 
     /// A read took so long, and slept for a part of it.

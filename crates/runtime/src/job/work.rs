@@ -19,7 +19,7 @@ use crate::arena::{Part, Piece};
 use crate::pool::Work;
 use crate::source::ReadError;
 use crate::thread_time::ThreadTime;
-use crate::tier::{Found, Kept, Tier, TierError};
+use crate::tier::{Found, Kept, Tier};
 
 /// A storage that stumbles gets this many more chances, each after a longer pause.
 const TRIES_MAX: u32 = 5;
@@ -150,8 +150,8 @@ impl Shared {
         state
     }
 
-    /// Does a read for the trainer, in its own thread: once, so that it stays awake to its user. What fails is left to the
-    /// loader threads, and so are reads from now on.
+    /// Does a read for the trainer, in its own thread: once, so that it stays awake to its user. What cannot be had at once is
+    /// left to the loader threads, and after a failure so are reads from now on.
     pub(super) fn help(&self, mut task: Task) {
         // A defect is noted; whoever asks next is told.
         let _ = self.guarded(|| {
@@ -159,21 +159,27 @@ impl Shared {
                 unreachable!("samples that are decoded are not the trainer's")
             };
             let (measured, began) = (self.measure(), Instant::now());
-            let is_there = match task.origin {
-                Origin::Tier(tier) => {
-                    matches!(self.read_tier(tier, task.read.sample, filling.bytes_mut()), Ok(Found::Yes))
+            let (sample, into) = (task.read.sample, filling.bytes_mut());
+            let found = match task.origin {
+                Origin::Tier(tier) => match self.stores.store(tier) {
+                    Store::Disk(disk, _) => disk.read_at_once(sample, into),
+                    Store::Memory(_) | Store::Nothing => Ok(false),
+                },
+                Origin::Source | Origin::Peer(_) | Origin::HostPeer(_) => {
+                    self.spec.source.read(sample, into).map(|()| true)
                 }
-                _ => self.spec.source.read(task.read.sample, filling.bytes_mut()).is_ok(),
             };
             let ready = Instant::now();
             let slept_s = measured.map(|before| before.slept_s(ready - began));
             let done = Done { began, slept_s, ..Done::at_once(ready, task.origin) };
-            if is_there {
+            if matches!(found, Ok(true)) {
                 drop(self.bring_in(task, &done, &[]));
                 return;
             }
             let mut state = self.state();
-            state.lanes.doubt_quickness();
+            if found.is_err() {
+                state.lanes.doubt_quickness();
+            }
             state.put_back(task);
             drop(state);
             self.pool.signal();
@@ -217,7 +223,11 @@ impl Shared {
         };
         let mut read = Ok(());
         if let Origin::Tier(tier) = origin {
-            let found = self.read_tier(tier, task.read.sample, into);
+            let found = match self.stores.store(tier) {
+                Store::Disk(disk, _) => disk.read(task.read.sample, into),
+                Store::Memory(memory) => memory.read(task.read.sample, into),
+                Store::Nothing => Ok(Found::NotHeld),
+            };
             if let Err(error) = &found {
                 tracing::warn!("{error}; reading from the source");
             }
@@ -230,14 +240,6 @@ impl Shared {
         }
         let fetched = Instant::now();
         (Done { began, fetched, ready: fetched, origin, lost_from, retries, slept_s: None }, read)
-    }
-
-    fn read_tier(&self, tier: TierId, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
-        match self.stores.store(tier) {
-            Store::Disk(disk, _) => disk.read(sample, into),
-            Store::Memory(memory) => memory.read(sample, into),
-            Store::Nothing => Ok(Found::NotHeld),
-        }
     }
 
     /// Makes of a sample what the trainer wants of it, in its place in the batch.

@@ -39,6 +39,8 @@ pub(in crate::job) struct Task {
     pub(in crate::job) raw: Raw,
     /// Where it goes once decoded, if it is, and for which epoch.
     pub(in crate::job) part: Option<(Part, Epoch)>,
+    /// Whether the trainer has tried it, and left it to threads.
+    pub(in crate::job) tried: bool,
 }
 
 /// Where a task's bytes go as they are read.
@@ -92,19 +94,21 @@ impl State {
         let until = self.first + wanted + OWN_AHEAD;
         let is_own = |task: &&Task| {
             let stays_in_memory = task.read.keep.is_none_or(|tier| matches!(stores.store(tier), Store::Memory(_)));
-            stays_in_memory && task.place.is_some_and(|place| place < until)
+            stays_in_memory && !task.tried && task.place.is_some_and(|place| place < until)
         };
         self.queue.front().filter(is_own)?;
         let task = self.queue.pop_front()?;
+        self.lanes.begin_own();
         self.staging += 1;
         Some(Task { lane: None, ..task })
     }
 
     /// A read that the trainer began is left to a thread after all.
     pub(in crate::job) fn put_back(&mut self, task: Task) {
+        self.lanes.end(task.lane);
         if task.generation == self.generation {
             self.staging -= 1;
-            self.queue.push_front(Task { lane: Some(Lane::Staging), ..task });
+            self.queue.push_front(Task { lane: Some(Lane::Staging), tried: true, ..task });
         }
     }
 
@@ -196,7 +200,16 @@ impl State {
         let (generation, place) = (self.generation, Some(self.first + self.slots.len() as u64));
         self.since_read = 0;
         self.slots.push_back(Slot::Pending);
-        self.queue.push_back(Task { generation, lane: Some(Lane::Staging), place, read, origin, raw, part });
+        self.queue.push_back(Task {
+            generation,
+            lane: Some(Lane::Staging),
+            place,
+            read,
+            origin,
+            raw,
+            part,
+            tried: false,
+        });
     }
 
     fn stage_in_place(&mut self, read: &Read, block: Arc<Block>) {
@@ -268,6 +281,7 @@ impl State {
                     origin,
                     raw: Raw::Fill(filling),
                     part: None,
+                    tried: false,
                 });
             }
             self.complete(&read, false);

@@ -103,6 +103,19 @@ impl DiskTier {
         segments::free(folder).ok()
     }
 
+    /// Reads a sample for who must not wait: false where the index is being written, or where the sample is not held or not
+    /// whole, of which nothing is noted.
+    pub fn read_at_once(&self, sample: SampleId, into: &mut [u8]) -> io::Result<bool> {
+        let Ok(index) = self.index.try_lock() else { return Ok(false) };
+        let Some(entry) = index.get(sample).filter(|entry| entry.len() == into.len() as u64).cloned() else {
+            return Ok(false);
+        };
+        drop(index);
+        let fetched = self.fetch(&entry, into);
+        self.done_reading(entry);
+        Ok(fetched?.is_some())
+    }
+
     /// What it holds and what went wrong.
     pub fn stats(&self) -> DiskStats {
         DiskStats { held: Bytes(self.index().held()), corrupt: self.corrupt() }

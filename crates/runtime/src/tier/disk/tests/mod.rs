@@ -267,6 +267,27 @@ fn a_flipped_byte_anywhere_is_a_miss_that_is_counted() {
 }
 
 #[test]
+fn who_must_not_wait_gets_what_is_there_and_changes_nothing() {
+    let folder = TempDir::new().unwrap();
+    let spec = spec(folder.path(), 1000);
+    let tier = open(&spec);
+    assert_eq!(keep(&tier, 11), Kept::Yes);
+    let at_once = |sample: u32, len: usize| {
+        let mut into = vec![0; len];
+        tier.read_at_once(SampleId(sample), &mut into).unwrap().then_some(into)
+    };
+    let len = SIZES[11] as usize;
+    assert_eq!((at_once(11, len), at_once(11, len - 1), at_once(10, 128)), (Some(bytes(11, 0)), None, None));
+    // As while a thread writes to the index.
+    let busy = tier.index();
+    assert_eq!(at_once(11, len), None);
+    drop(busy);
+    fs::OpenOptions::new().write(true).open(&data_files(&spec)[1]).unwrap().write_all_at(b"wrong", 0).unwrap();
+    assert_eq!(at_once(11, len), None);
+    assert_eq!((tier.corrupt(), tier.held()), (0, vec![SampleId(11)]));
+}
+
+#[test]
 fn lost_and_shortened_data_files_are_misses() {
     let folder = TempDir::new().unwrap();
     let spec = spec(folder.path(), 1000);
