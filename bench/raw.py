@@ -3,10 +3,10 @@
 
     bench/raw.py FOLDER [--rounds 5] [--epochs 3] [--memory "2 GiB"] [--json FILE]
 
-FOLDER has the layout of ImageFolder and is read once before, so that it is in the page cache. The consumer touches every
-cache line of every sample. All loaders give batches; foresee also gives the same samples one by one (`foresee.get`). FFCV
-reads a file of its own that is made once beside the folder (FOLDER.beton), and `foresee.disk` one by one what a job before
-it kept in a tier on disk (FOLDER.foresee).
+FOLDER has the layout of ImageFolder and is read before each turn, so that it is in the page cache. The consumer touches
+every cache line of every sample. All loaders give batches; foresee also gives the same samples one by one
+(`foresee.get`). FFCV reads a file of its own that is made once beside the folder (FOLDER.beton), and `foresee.disk` one
+by one what a job before it kept in a tier on disk (FOLDER.foresee).
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ impl Closable {
     /// Lets go of the folder; where a thread is in it, the end of its read or write does.
     fn close(&self) {
         let disk = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
+        // After the lock: nobody waits for files to be closed.
         drop(disk);
     }
 
