@@ -63,7 +63,7 @@ fn listed(py: Python<'_>, list: Box<List>, progress: Option<&Bound<'_, PyAny>>) 
         let _ = sender.send(list(&listing));
     };
     let spawned = std::thread::Builder::new().name("foresee-list".to_owned()).spawn(work);
-    spawned.map_err(|cause| errors::file(py, &cause, "a thread to list files".as_ref()))?;
+    spawned.map_err(|cause| errors::no_thread(py, &cause))?;
     let began = Instant::now();
     let mut said = false;
     let found = loop {

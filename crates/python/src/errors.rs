@@ -92,7 +92,9 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
                 Err(worse) => worse,
             }
         }
-        JobError::System { cause, .. } => caused(py, error(py, Kind::Foresee, said), Some(system(py, cause, None))),
+        JobError::System { cause, .. } | JobError::Threads { cause } => {
+            caused(py, error(py, Kind::Foresee, said), Some(system(py, cause, None)))
+        }
         JobError::Disk(_) => error(py, Kind::Cache, said),
         JobError::Defect(_) => error(py, Kind::Foresee, said),
         JobError::Closed => error(py, Kind::Foresee, "the job is closed: make another one"),
@@ -139,6 +141,12 @@ pub(crate) fn throttle(py: Python<'_>, wrong: &ThrottleError) -> PyErr {
         _ => None,
     };
     caused(py, error(py, Kind::Config, wrong.to_string()), inner)
+}
+
+/// Not even one thread is to be had to list a dataset.
+pub(crate) fn no_thread(py: Python<'_>, cause: &io::Error) -> PyErr {
+    let said = format!("cannot start a thread to list files: {cause}; raise the limit of processes (ulimit -u)");
+    caused(py, error(py, Kind::Dataset, said), Some(system(py, cause, None)))
 }
 
 /// A file that could not be read.

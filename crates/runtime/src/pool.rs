@@ -39,6 +39,8 @@ struct Inner {
     threads: usize,
     /// Memory in which jobs keep samples, by budget.
     grants: Vec<(Config, u64)>,
+    /// Whether it was said that threads are not to be had.
+    said_fewer: bool,
 }
 
 /// The pool of this process; one that a fork brought along is left alone.
@@ -64,18 +66,25 @@ impl Pool {
     }
 
     fn new(generation: u32) -> Self {
-        let inner = Mutex::new(Inner { jobs: Vec::new(), threads: 0, grants: Vec::new() });
+        let inner = Mutex::new(Inner { jobs: Vec::new(), threads: 0, grants: Vec::new(), said_fewer: false });
         let (wake, sleepers, waking) = (Condvar::new(), AtomicUsize::new(0), AtomicBool::new(false));
         let (jobs, signals) = (AtomicUsize::new(0), AtomicU64::new(0));
         Self { inner, wake, jobs, sleepers, waking, signals, generation }
     }
 
-    /// Works for a job too, with so many threads at most.
+    /// Works for a job too, with so many threads at most. Fewer than that are enough; with none at all the job is not
+    /// joined.
     pub(crate) fn join(self: &Arc<Self>, job: &Arc<dyn Work>, threads: u32) -> std::io::Result<()> {
         let mut inner = self.inner();
         inner.jobs.push((Arc::downgrade(job), threads));
+        if let Err(error) = self.start_threads(&mut inner) {
+            if inner.threads == 0 {
+                inner.jobs.pop();
+                return Err(error);
+            }
+            inner.settle_for_fewer(&error);
+        }
         self.jobs.store(inner.jobs.len(), Ordering::Relaxed);
-        self.start_threads(&mut inner)?;
         drop(inner);
         self.share_out();
         Ok(())
@@ -87,14 +96,12 @@ impl Pool {
         let Some(place) = inner.jobs.iter().position(|(other, _)| std::ptr::addr_eq(other.as_ptr(), job)) else {
             return;
         };
-        let before = inner.jobs[place].1;
-        if before >= threads {
+        if inner.jobs[place].1 >= threads {
             return;
         }
         inner.jobs[place].1 = threads;
         if let Err(error) = self.start_threads(&mut inner) {
-            tracing::warn!("cannot start more loader threads: {error}; going on with {}", inner.threads);
-            inner.jobs[place].1 = before;
+            inner.settle_for_fewer(&error);
         }
     }
 
@@ -183,10 +190,7 @@ impl Pool {
                 }
                 inner.jobs.clone()
             };
-            let mut jobs: Vec<Arc<dyn Work>> = jobs.iter().filter_map(|(job, _)| job.upgrade()).collect();
-            if jobs.len() > 1 {
-                jobs.sort_by(|a, b| a.urgency().total_cmp(&b.urgency()));
-            }
+            let jobs = most_urgent_first(jobs.iter().filter_map(|(job, _)| job.upgrade()).collect());
             if !jobs.iter().any(|job| job.work()) {
                 drop(jobs);
                 self.sleep(seen);
@@ -209,9 +213,30 @@ impl Pool {
     }
 }
 
+/// Each is asked once: its answer changes while others are asked, and no sort can make sense of that.
+fn most_urgent_first(jobs: Vec<Arc<dyn Work>>) -> Vec<Arc<dyn Work>> {
+    if jobs.len() < 2 {
+        return jobs;
+    }
+    let mut asked: Vec<(f64, Arc<dyn Work>)> = jobs.into_iter().map(|job| (job.urgency(), job)).collect();
+    asked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    asked.into_iter().map(|(_, job)| job).collect()
+}
+
 impl Inner {
     /// As many threads as the job that wants most.
     fn wanted(&self) -> usize {
         self.jobs.iter().map(|(_, threads)| *threads as usize).max().unwrap_or(0)
+    }
+
+    /// No job gets more threads than there are.
+    fn settle_for_fewer(&mut self, error: &std::io::Error) {
+        let threads = self.threads;
+        if !std::mem::replace(&mut self.said_fewer, true) {
+            tracing::warn!("cannot start more loader threads: {error}; going on with {threads}");
+        }
+        for (_, wanted) in &mut self.jobs {
+            *wanted = (*wanted).min(threads as u32);
+        }
     }
 }

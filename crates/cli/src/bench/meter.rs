@@ -2,17 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
+
+use crate::progress::Turning;
 
 /// How often the line is drawn anew.
 const TURN: Duration = Duration::from_millis(100);
 
 /// Counts samples while a dataset is listed; cleared when dropped.
-pub(super) struct Lister(ProgressBar);
+pub(super) struct Lister(Turning);
 
 impl Lister {
     pub(super) fn new() -> Self {
-        Self(bar(ProgressBar::new_spinner(), "{spinner} listing: {human_pos} samples, {elapsed} passed"))
+        Self(Turning::new(ProgressBar::new_spinner(), "{spinner} listing: {human_pos} samples, {elapsed} passed"))
     }
 
     /// So many samples were looked at.
@@ -21,15 +23,9 @@ impl Lister {
     }
 }
 
-impl Drop for Lister {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
 /// Follows a job; cleared when dropped.
 pub(super) struct Meter {
-    bar: ProgressBar,
+    bar: Turning,
     epochs: u32,
     began: Instant,
     drawn: Instant,
@@ -43,7 +39,7 @@ impl Meter {
         let batches = u64::from(steps) * u64::from(epochs);
         let template = "{spinner} {msg:48} {bar:30} {percent:>3} %  {elapsed} passed, {eta} left";
         let now = Instant::now();
-        let bar = bar(ProgressBar::new(batches), template);
+        let bar = Turning::new(ProgressBar::new(batches), template);
         Self { bar, epochs, began: now, drawn: now, batches: 0, samples: 0, waited: Duration::ZERO }
     }
 
@@ -65,20 +61,4 @@ impl Meter {
         self.bar.set_message(format!("epoch {epoch} of {}, {rate:.0} samples/s, stall {stall:.0} %", self.epochs));
         self.bar.set_position(self.batches);
     }
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-fn bar(bar: ProgressBar, template: &str) -> ProgressBar {
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    if !bar.is_hidden() {
-        bar.enable_steady_tick(TURN);
-    }
-    bar
 }

@@ -1,4 +1,5 @@
-//! A list worked on by several threads, in chunks that are taken from front to back.
+//! Work shared by several threads, or by as many as there are to be had; a list worked on in chunks that are taken from
+//! front to back.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +30,20 @@ pub(super) fn in_chunks<T: Send>(items: &mut [T], threads: usize, work: impl Fn(
             }
         }
     };
+    on_threads(threads, run);
+}
+
+/// Does `work` on this thread and on others, so many in all. Where no more can be started, fewer do the same: they take
+/// from one list.
+pub(super) fn on_threads(threads: usize, work: impl Fn() + Sync) {
     thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(run);
+        for started in 1..threads {
+            if let Err(error) = thread::Builder::new().spawn_scoped(scope, &work) {
+                tracing::debug!("cannot start more threads to list with: {error}; going on with {started}");
+                break;
+            }
         }
-        run();
+        work();
     });
 }
 

@@ -10,13 +10,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex};
-use std::thread;
 
 use super::EXTENSIONS;
 use super::error::DatasetError;
 use super::files::{Files, folder_bytes};
 use super::names::Names;
 use super::order::python_order;
+use super::parallel::on_threads;
 use super::stamps::{Stamps, mtime_ns, now_ns};
 
 /// What a walk found.
@@ -105,12 +105,7 @@ struct Work {
 fn read_all(todo: Vec<Todo>, threads: usize) -> Result<Vec<Folder>, DatasetError> {
     let work = Mutex::new(Work { todo, busy: 0, done: Vec::new(), failed: None });
     let more = Condvar::new();
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|| read_some(&work, &more));
-        }
-        read_some(&work, &more);
-    });
+    on_threads(threads, || read_some(&work, &more));
     let work = work.into_inner().expect("no holder panics");
     work.failed.map_or(Ok(work.done), Err)
 }

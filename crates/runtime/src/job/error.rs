@@ -62,7 +62,13 @@ pub enum JobError {
         /// What there is.
         there: Bytes,
     },
-    /// Memory or threads were refused.
+    /// Not even one thread is to be had.
+    #[error("cannot start a loader thread: {cause}; raise the limit of processes (ulimit -u) or of memory (ulimit -v)")]
+    Threads {
+        /// What the system said.
+        cause: Arc<std::io::Error>,
+    },
+    /// Memory was refused.
     #[error("{what}: {cause}")]
     System {
         /// What was tried.

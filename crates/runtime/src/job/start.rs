@@ -104,7 +104,7 @@ impl Job {
             generation: fork::generation(),
         });
         let work: Arc<dyn Work> = Arc::clone(&shared) as Arc<dyn Work>;
-        pool.join(&work, most).map_err(system("cannot start loader threads"))?;
+        pool.join(&work, most).map_err(|cause| JobError::Threads { cause: Arc::new(cause) })?;
         Ok(shared)
     }
 
