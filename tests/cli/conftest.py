@@ -41,9 +41,15 @@ def command() -> Path:
 def foresee(command):
     """Call it with the command's arguments; it returns (code, stdout, stderr)."""
 
-    def run(*args: str | Path, cwd: Path = ROOT, timeout_s: float = 60, env: dict[str, str] | None = None) -> Ran:
+    def run(
+        *args: str | Path,
+        cwd: Path = ROOT,
+        timeout_s: float = 60,
+        env: dict[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> Ran:
         done = subprocess.run(
-            [command, *args],
+            [*prefix, command, *args],
             cwd=cwd,
             env={**os.environ, **(env or {})},
             timeout=timeout_s,
