@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -70,14 +71,22 @@ def locked() -> Iterator[None]:
     """For one run at a time. What a run that was killed left behind is removed first."""
     path = Path(tempfile.gettempdir()) / f"{NAME}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    line = socket.socket(socket.AF_UNIX)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SetupError(f"another run holds {path}: wait for it to end") from None
+        # Containers with folders of their own can share a network, and so the line. A name without a path is the
+        # network's, too, and goes with the process that holds it.
+        try:
+            line.bind(f"\0{NAME}")
+        except OSError:
+            raise SetupError(f"another run holds {LINE_HERE}: wait for it to end") from None
         remove()
         yield
     finally:
+        line.close()
         os.close(descriptor)
 
 

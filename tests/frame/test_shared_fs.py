@@ -87,6 +87,31 @@ def test_a_run_that_is_stopped_takes_everything_down(images):
     assert left_behind() == []
 
 
+def test_runs_that_share_a_network_but_no_folder_wait_for_each_other(tmp_path):
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
+    # Nothing is made, and there is nothing to take down.
+    code = "import moosefs; moosefs.remove = lambda: None\nwith moosefs.locked(): print('held', flush=True); input()"
+
+    def hold(folder: Path) -> subprocess.Popen:
+        environment = {"PATH": os.environ["PATH"], "TMPDIR": str(folder), "PYTHONPATH": str(ROOT / "bench")}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen([sys.executable, "-B", "-c", code], env=environment, encoding="utf-8", **pipes)
+
+    one = hold(folders[0])
+    held = one.stdout.readline()
+    other = hold(folders[1])
+    _, errors = other.communicate("\n", timeout=30)
+    _, first_errors = one.communicate("\n", timeout=30)
+    if "another run holds" in first_errors:
+        pytest.skip("a real run is under way")
+    assert held == "held\n"
+    assert "another run holds foresee-mfs0: wait for it to end" in errors
+    again = hold(folders[1])
+    assert again.communicate("\n", timeout=30)[0] == "held\n"
+
+
 def test_without_moosefs_it_says_what_to_install(tmp_path):
     done = subprocess.run(
         [sys.executable, "-B", ROOT / "bench" / "shared_fs.py"],
