@@ -23,7 +23,7 @@ demo: ## train on an emulated slow storage without a cache, with nopfs and with 
 
 .PHONY: test
 test: ## run all tests: the crates', the command's, the reports' in a browser, the frame's, the Python package's, torch's
-	@tools/setup.sh build venv browser >/dev/null
+	@tools/setup.sh build venv browser tools >/dev/null
 	cargo test --workspace
 	cargo build --package foresee-cli --bin foresee --package foresee-python --lib
 	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/debug") && \
@@ -41,6 +41,12 @@ test-torch: ## run the tests with torch; FORESEE_SKIP_TORCH=1 leaves them out
 	if [ -z "$$python" ]; then python=$$(tools/setup.sh torch)/bin/python; fi; \
 	package=$$(tools/package.sh "$(BUILD_DIR)/debug"); \
 	FORESEE_PACKAGE="$$package" "$$python" -I -m pytest tests/torch
+
+# The whole way of a newcomer, in a Debian made for it. What is named by FRESH must not be there yet.
+FRESH := $(BUILD_DIR)/fresh
+.PHONY: fresh
+fresh: ## run `make demo` and `make test` in a new Debian, with empty caches; as root; FRESH=FOLDER says where
+	@tools/fresh.sh "$(FRESH)"
 
 .PHONY: check
 check: ## check formatting, lints, types and documentation; change nothing

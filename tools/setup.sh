@@ -9,6 +9,8 @@
 #                           loader that cannot be installed is named and left out; the next call tries it again
 #   tools/setup.sh bench-or-venv    the path of bench's environment if it was made, else as venv; alone
 #   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
+#   tools/setup.sh tools    strace, and for root MooseFS, for the tests that look at the loader from outside; as browser
+#   tools/setup.sh fresh    debootstrap, for `make fresh`
 #
 # Words can be combined, so that one apt-get run (or one line) covers all missing packages. Only the path of the
 # virtual environment goes to stdout; all else goes to stderr.
@@ -94,33 +96,48 @@ missing_packages() {
         fi
         have flock || printf ' util-linux'
     fi
+    if [ "$want_fresh" = 1 ]; then
+        # With the keys that show whether what it gets is Debian's: Ubuntu has them apart.
+        have debootstrap || printf ' debootstrap debian-archive-keyring'
+    fi
 }
 
 # --- Debian packages -------------------------------------------------------------------------------------------------
 
-# Runs apt-get with the given words before it: nothing for root, `sudo -n` for others.
+# Whether packages can be installed. Sets what goes before apt-get: nothing for root, `sudo -n` for others.
+may_install() {
+    have apt-get || return 1
+    as=
+    [ "$(id -u)" != 0 ] || return 0
+    as="sudo -n"
+    have sudo && sudo -n true >/dev/null 2>&1
+}
+
+# Once a call of this script is enough.
+apt_update() {
+    [ "$updated" = 0 ] || return 0
+    updated=1
+    # shellcheck disable=SC2086 # a list of plain words
+    $as env DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null >&2 ||
+        say "apt-get update failed; trying with the package lists at hand"
+}
+
+# Installs $packages; false if it cannot.
 apt_install() {
-    as=$1
     say "installing$packages with apt-get"
+    apt_update
     # shellcheck disable=SC2086 # $as and $packages are lists of plain words
-    {
-        $as env DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null >&2 ||
-            say "apt-get update failed; trying with the package lists at hand"
-        $as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            -o DPkg::Lock::Timeout=300 $packages </dev/null >&2
-    } || die "apt-get could not install:$packages"
+    $as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        -o DPkg::Lock::Timeout=300 $packages </dev/null >&2 && return 0
+    say "apt-get could not install:$packages"
+    return 1
 }
 
 ensure_packages() {
     packages=$(missing_packages)
     [ -n "$packages" ] || return 0
-    if have apt-get && [ "$(id -u)" = 0 ]; then
-        apt_install ""
-    elif have apt-get && have sudo && sudo -n true >/dev/null 2>&1; then
-        apt_install "sudo -n"
-    else
-        die "missing packages; install them with: sudo apt-get install$packages"
-    fi
+    may_install || die "missing packages; install them with: sudo apt-get install$packages"
+    apt_install || exit 1
     hash -r
     [ "$want_venv" = 0 ] || find_python
     packages=$(missing_packages)
@@ -129,20 +146,17 @@ ensure_packages() {
 
 # For what is good to have: installs $packages, or says in one line what follows without them.
 try_packages() {
-    # Subshells, because a failed apt_install ends the shell that it is in.
-    if have apt-get && [ "$(id -u)" = 0 ]; then
-        (apt_install "") && return 0
-    elif have apt-get && have sudo && sudo -n true >/dev/null 2>&1; then
-        (apt_install "sudo -n") && return 0
-    else
+    may_install || {
         say "$1; install what is missing with: sudo apt-get install$packages"
         return 1
-    fi
-    say "$1"
-    return 1
+    }
+    apt_install || {
+        say "$1"
+        return 1
+    }
 }
 
-# --- Browser ---------------------------------------------------------------------------------------------------------
+# --- Browser and tools -----------------------------------------------------------------------------------------------
 
 # The names that tests/report/conftest.py looks for.
 have_browser() { have chromium || have chromium-browser || have google-chrome; }
@@ -152,6 +166,23 @@ ensure_browser() {
     have_browser && return 0
     packages=" chromium"
     try_packages "without a browser the tests of reports in a browser are skipped" || :
+}
+
+# Apart from each other: a system that has no package of the one may have the other.
+ensure_tools() {
+    if ! have strace; then
+        packages=" strace"
+        try_packages "without strace the tests that count system calls are skipped" || :
+    fi
+    # Only root can use it, so others need not install it. The names are those of bench/moosefs.py.
+    [ "$(id -u)" = 0 ] || return 0
+    packages=
+    have mfsmaster || packages="$packages moosefs-master"
+    have mfschunkserver || packages="$packages moosefs-chunkserver"
+    have mfsmount || packages="$packages moosefs-client"
+    if ! have ip || ! have tc; then packages="$packages iproute2"; fi
+    [ -n "$packages" ] || return 0
+    try_packages "without MooseFS the tests on a shared file system are skipped" || :
 }
 
 # --- Rust ------------------------------------------------------------------------------------------------------------
@@ -288,8 +319,10 @@ ensure_venv() {
 
 # ---------------------------------------------------------------------------------------------------------------------
 
-want_build=0 want_lint=0 want_venv=0 want_browser=0 want_torch=0 want_bench=0 without=
-[ $# -gt 0 ] || die "usage: tools/setup.sh build|lint|venv|torch|bench|bench-or-venv|browser ..."
+want_build=0 want_lint=0 want_venv=0 want_browser=0 want_torch=0 want_bench=0 want_tools=0 want_fresh=0
+updated=0 without=
+words="build, lint, venv, torch, bench, bench-or-venv, browser, tools, fresh"
+[ $# -gt 0 ] || die "usage: tools/setup.sh WORD ..., of $words"
 for word in "$@"; do
     case $word in
         build) want_build=1 ;;
@@ -311,7 +344,9 @@ for word in "$@"; do
             venv_complete || requirements=$root/tools/requirements-test.txt
             ;;
         browser) want_browser=1 ;;
-        *) die "tools/setup.sh: no such word: $word (build, lint, venv, torch, bench, bench-or-venv, browser)" ;;
+        tools) want_tools=1 ;;
+        fresh) want_fresh=1 ;;
+        *) die "tools/setup.sh: no such word: $word; give some of $words" ;;
     esac
 done
 
@@ -319,5 +354,6 @@ if [ "$want_build" = 1 ] || [ "$want_lint" = 1 ]; then ensure_cargo; fi
 if [ "$want_venv" = 1 ]; then find_python; fi
 ensure_packages
 if [ "$want_browser" = 1 ]; then ensure_browser; fi
+if [ "$want_tools" = 1 ]; then ensure_tools; fi
 if [ "$want_lint" = 1 ]; then ensure_lint; fi
 if [ "$want_venv" = 1 ]; then ensure_venv; fi

@@ -38,7 +38,13 @@ for word in "$@"; do
         gcc) printf '#!/bin/sh\\necho /lib/crt1.o\\n' >"$bin/cc" && chmod +x "$bin/cc" ;;
         cmake | nasm) printf '#!/bin/sh\\n' >"$bin/$word" && chmod +x "$bin/$word" ;;
         python3-venv) : >"$machine/ensurepip" ;;
-        chromium) printf '#!/bin/sh\\n' >"$bin/chromium" && chmod +x "$bin/chromium" ;;
+        chromium | strace | debootstrap) printf '#!/bin/sh\\n' >"$bin/$word" && chmod +x "$bin/$word" ;;
+        moosefs-master) printf '#!/bin/sh\\n' >"$bin/mfsmaster" && chmod +x "$bin/mfsmaster" ;;
+        moosefs-chunkserver) printf '#!/bin/sh\\n' >"$bin/mfschunkserver" && chmod +x "$bin/mfschunkserver" ;;
+        moosefs-client) printf '#!/bin/sh\\n' >"$bin/mfsmount" && chmod +x "$bin/mfsmount" ;;
+        iproute2)
+            printf '#!/bin/sh\\n' >"$bin/ip" && chmod +x "$bin/ip"
+            printf '#!/bin/sh\\n' >"$bin/tc" && chmod +x "$bin/tc" ;;
     esac
 done
 """
@@ -274,6 +280,56 @@ def test_a_browser_that_cannot_be_installed_is_no_failure(machine):
     assert done.returncode == 0
     assert "could not install: chromium" in done.stderr
     assert "skipped" in done.stderr.splitlines()[-1]
+
+
+MOOSEFS = " moosefs-master moosefs-chunkserver moosefs-client iproute2"
+
+
+def test_root_installs_what_tests_look_with_from_outside(machine):
+    machine.root_without_sudo()
+    done = machine.setup("tools")
+    assert done.returncode == 0, done.stderr
+    update, strace, moosefs = machine.calls()
+    assert update == UPDATE
+    assert strace.endswith(" strace")
+    assert moosefs.endswith(MOOSEFS)
+    machine.calls_file.write_text("")
+    assert machine.setup("tools").stderr == ""
+    assert machine.calls() == []
+
+
+def test_who_is_not_root_needs_no_shared_file_system(machine):
+    machine.user_with_sudo()
+    done = machine.setup("tools")
+    assert done.returncode == 0, done.stderr
+    assert [call.split()[-1] for call in machine.calls() if "apt-get install" in call] == ["strace"]
+
+
+def test_without_root_or_sudo_one_line_names_strace_and_the_rest_goes_on(machine):
+    done = machine.setup("build", "venv", "tools")
+    assert done.returncode == 0
+    (line, *_) = done.stderr.splitlines()
+    assert "skipped" in line and "sudo apt-get install strace" in line
+    assert machine.calls() == ["venv", "pip"]
+
+
+def test_a_system_without_packages_of_moosefs_gets_strace(machine):
+    machine.root_without_sudo()
+    machine.stub("apt-get", 'case "$*" in *moosefs*) exit 100 ;; esac\n' + APT_GET)
+    done = machine.setup("tools")
+    assert done.returncode == 0
+    assert (machine.bin / "strace").exists()
+    assert f"could not install:{MOOSEFS}" in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("the tests on a shared file system are skipped")
+
+
+def test_what_makes_a_new_debian_is_installed_or_named(machine):
+    done = machine.setup("fresh")
+    assert_fails_with_one_line(done, "sudo apt-get install debootstrap debian-archive-keyring")
+    machine.root_without_sudo()
+    assert machine.setup("fresh").returncode == 0
+    assert machine.calls()[0] == UPDATE
+    assert machine.calls()[1].endswith(" debootstrap debian-archive-keyring")
 
 
 def test_missing_cargo_names_rustup(machine):
