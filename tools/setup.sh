@@ -9,8 +9,8 @@
 #                           loader that cannot be installed is named and left out; the next call tries it again
 #   tools/setup.sh bench-or-venv    the path of bench's environment if it was made, else as venv; alone
 #   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
-#   tools/setup.sh tools    strace, and for root MooseFS, for the tests that look at the loader from outside; as browser
-#   tools/setup.sh fresh    debootstrap, for `make fresh`
+#   tools/setup.sh tools    strace, git and, for root, MooseFS, for the tests that want them; as browser
+#   tools/setup.sh fresh    debootstrap and git, for `make fresh`
 #
 # Words can be combined, so that one apt-get run (or one line) covers all missing packages. Only the path of the
 # virtual environment goes to stdout; all else goes to stderr.
@@ -99,6 +99,7 @@ missing_packages() {
     if [ "$want_fresh" = 1 ]; then
         # With the keys that show whether what it gets is Debian's: Ubuntu has them apart.
         have debootstrap || printf ' debootstrap debian-archive-keyring'
+        have git || printf ' git'
     fi
 }
 
@@ -168,12 +169,12 @@ ensure_browser() {
     try_packages "without a browser the tests of reports in a browser are skipped" || :
 }
 
-# Apart from each other: a system that has no package of the one may have the other.
+# MooseFS apart: a system that has no packages of it has the rest.
 ensure_tools() {
-    if ! have strace; then
-        packages=" strace"
-        try_packages "without strace the tests that count system calls are skipped" || :
-    fi
+    packages=
+    have strace || packages=" strace"
+    have git || packages="$packages git"
+    [ -z "$packages" ] || try_packages "the tests that need one of these are skipped:$packages" || :
     # Only root can use it, so others need not install it. The names are those of bench/moosefs.py.
     [ "$(id -u)" = 0 ] || return 0
     packages=

@@ -38,7 +38,7 @@ for word in "$@"; do
         gcc) printf '#!/bin/sh\\necho /lib/crt1.o\\n' >"$bin/cc" && chmod +x "$bin/cc" ;;
         cmake | nasm) printf '#!/bin/sh\\n' >"$bin/$word" && chmod +x "$bin/$word" ;;
         python3-venv) : >"$machine/ensurepip" ;;
-        chromium | strace | debootstrap) printf '#!/bin/sh\\n' >"$bin/$word" && chmod +x "$bin/$word" ;;
+        chromium | strace | git | debootstrap) printf '#!/bin/sh\\n' >"$bin/$word" && chmod +x "$bin/$word" ;;
         moosefs-master) printf '#!/bin/sh\\n' >"$bin/mfsmaster" && chmod +x "$bin/mfsmaster" ;;
         moosefs-chunkserver) printf '#!/bin/sh\\n' >"$bin/mfschunkserver" && chmod +x "$bin/mfschunkserver" ;;
         moosefs-client) printf '#!/bin/sh\\n' >"$bin/mfsmount" && chmod +x "$bin/mfsmount" ;;
@@ -289,9 +289,9 @@ def test_root_installs_what_tests_look_with_from_outside(machine):
     machine.root_without_sudo()
     done = machine.setup("tools")
     assert done.returncode == 0, done.stderr
-    update, strace, moosefs = machine.calls()
+    update, tools, moosefs = machine.calls()
     assert update == UPDATE
-    assert strace.endswith(" strace")
+    assert tools.endswith(" strace git")
     assert moosefs.endswith(MOOSEFS)
     machine.calls_file.write_text("")
     assert machine.setup("tools").stderr == ""
@@ -302,14 +302,15 @@ def test_who_is_not_root_needs_no_shared_file_system(machine):
     machine.user_with_sudo()
     done = machine.setup("tools")
     assert done.returncode == 0, done.stderr
-    assert [call.split()[-1] for call in machine.calls() if "apt-get install" in call] == ["strace"]
+    (install,) = (call for call in machine.calls() if call.startswith("apt-get install"))
+    assert install.endswith(" strace git")
 
 
-def test_without_root_or_sudo_one_line_names_strace_and_the_rest_goes_on(machine):
+def test_without_root_or_sudo_one_line_names_the_tools_and_the_rest_goes_on(machine):
     done = machine.setup("build", "venv", "tools")
     assert done.returncode == 0
     (line, *_) = done.stderr.splitlines()
-    assert "skipped" in line and "sudo apt-get install strace" in line
+    assert "skipped" in line and "sudo apt-get install strace git" in line
     assert machine.calls() == ["venv", "pip"]
 
 
@@ -325,11 +326,11 @@ def test_a_system_without_packages_of_moosefs_gets_strace(machine):
 
 def test_what_makes_a_new_debian_is_installed_or_named(machine):
     done = machine.setup("fresh")
-    assert_fails_with_one_line(done, "sudo apt-get install debootstrap debian-archive-keyring")
+    assert_fails_with_one_line(done, "sudo apt-get install debootstrap debian-archive-keyring git")
     machine.root_without_sudo()
     assert machine.setup("fresh").returncode == 0
     assert machine.calls()[0] == UPDATE
-    assert machine.calls()[1].endswith(" debootstrap debian-archive-keyring")
+    assert machine.calls()[1].endswith(" debootstrap debian-archive-keyring git")
 
 
 def test_missing_cargo_names_rustup(machine):
