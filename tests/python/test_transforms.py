@@ -162,12 +162,28 @@ def test_what_is_no_transform_is_refused(wrong):
         images(wrong)
 
 
+def test_whatever_is_listed_is_decoded_as_by_pil(tmp_path):
+    np = pytest.importorskip("numpy")
+    Image = pytest.importorskip("PIL.Image")
+    image = Image.fromarray(np.random.default_rng(1).integers(0, 256, (12, 10, 3), np.uint8))
+    (tmp_path / "class").mkdir()
+    for name in ("a.jpg", "b.jpeg", "c.png", "d.ppm", "e.bmp", "f.tif", "g.TIFF", "h.webp"):
+        image.save(tmp_path / "class" / name)
+    image.convert("L").save(tmp_path / "class" / "i.pgm", "PPM")
+    # What a file holds need not be what its name says.
+    image.save(tmp_path / "class" / "j.jpg", "GIF")
+    expected = [np.asarray(Image.open(path).convert("RGB")) for path in sorted((tmp_path / "class").iterdir())]
+    dataset = foresee.ImageFolder(tmp_path, transform=T.Compose([T.CenterCrop((12, 10)), T.ToLayout("HWC")]))
+    with foresee.Job(dataset, 10, 1, shuffle=False) as job:
+        assert np.array_equal(np.asarray(next(job).data), expected)
+
+
 def test_what_is_no_image_is_named(tmp_path):
     path = tmp_path / "text.jpg"
     path.write_bytes(b"no image at all")
     with foresee.Job(foresee.Files([path], transform=STEPS), 1, 1) as job, pytest.raises(foresee.SampleError) as raised:
         next(job)
-    assert raised.value.sample == 0 and str(path) in str(raised.value) and "neither JPEG nor PNG" in str(raised.value)
+    assert raised.value.sample == 0 and str(path) in str(raised.value) and "none of JPEG, PNG" in str(raised.value)
 
 
 @pytest.mark.parametrize("marker", [0x55, 0xC0, 0xDA])

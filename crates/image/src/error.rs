@@ -7,7 +7,10 @@ use crate::geometry::Size;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ImageError {
     /// None of the formats that are read here.
-    #[error("neither JPEG nor PNG nor WebP: it starts with {start:02x?}")]
+    #[error(
+        "none of JPEG, PNG, WebP, GIF, BMP, PPM, PGM and TIFF: it starts with {start:02x?}; convert the file to PNG or \
+         take it out of the dataset"
+    )]
     Unknown {
         /// The first bytes, at most eight.
         start: Vec<u8>,
@@ -27,6 +30,14 @@ pub enum ImageError {
         encoding: Encoding,
         /// In the decoder's words.
         reason: String,
+    },
+    /// A format that is read here, in a variant that is not.
+    #[error("{encoding}: {what} is not supported; convert the file to PNG")]
+    Unsupported {
+        /// What the file is.
+        encoding: Encoding,
+        /// What it has.
+        what: String,
     },
     /// More pixels than PIL opens.
     #[error("{encoding}: {size} has more than {PIXELS_MAX} pixels, a decompression bomb for PIL too")]

@@ -79,9 +79,29 @@ fn every_kind_of_webp_is_decoded_as_by_pil() {
 }
 
 #[test]
+fn every_kind_of_gif_is_decoded_as_by_pil() {
+    assert_decodes_as_pil("gif", 0);
+}
+
+#[test]
+fn every_kind_of_bmp_is_decoded_as_by_pil() {
+    assert_decodes_as_pil("bmp", 0);
+}
+
+#[test]
+fn every_kind_of_ppm_and_pgm_is_decoded_as_by_pil() {
+    assert_decodes_as_pil("pnm", 0);
+}
+
+#[test]
+fn every_kind_of_tiff_is_decoded_as_by_pil() {
+    assert_decodes_as_pil("tif", 0);
+}
+
+#[test]
 fn probing_tells_the_size_of_every_image() {
     let mut scratch = Scratch::default();
-    for path in ["jpg", "png", "webp"].iter().flat_map(|extension| images(extension)) {
+    for path in ["jpg", "png", "webp", "gif", "bmp", "pnm", "tif"].iter().flat_map(|extension| images(extension)) {
         let (size, _) = read_png(&path.with_extension("rgb.png"));
         assert_eq!(probe(&fs::read(&path).unwrap(), &mut scratch), Ok(size), "{}", path.display());
     }

@@ -18,6 +18,20 @@ static PIPELINE: LazyLock<Pipeline> = LazyLock::new(|| {
     Pipeline::new(&[crop, Transform::RandomHorizontalFlip(0.5)], Dtype::Float32, Layout::Chw).unwrap()
 });
 
+/// How files of each format begin.
+const STARTS: [&[u8]; 10] = [
+    b"\xff\xd8\xff",
+    b"\x89PNG\r\n\x1a\n",
+    b"RIFF\x40\0\0\0WEBP",
+    b"GIF89a\x10\0\x10\0\x80",
+    b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0",
+    b"P2 ",
+    b"P6 20 20 255 ",
+    b"II\x2a\0\x08\0\0\0",
+    b"MM\0\x2a\0\0\0\x08\0\x08",
+    b"II\x2b\0\x08\0\0\0\x10\0\0\0\0\0\0\0",
+];
+
 fn edit() -> impl Strategy<Value = Edit> {
     let at = any::<usize>();
     let byte = prop_oneof![any::<u8>(), Just(0xff), Just(0), Just(0xd9), Just(0xda), Just(0xc4)];
@@ -56,19 +70,51 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_behind_a_signature_give_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0..3) {
-        let start: &[u8] = [b"\xff\xd8\xff".as_slice(), b"\x89PNG\r\n\x1a\n", b"RIFF\x40\0\0\0WEBP"][kind as usize];
-        let bytes = [start, &bytes].concat();
+    fn random_bytes_behind_a_signature_give_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0..STARTS.len()) {
+        let bytes = [STARTS[kind], &bytes].concat();
         prop_assert!(run(&bytes, &mut Scratch::default()).is_err());
     }
 }
 
 #[test]
 fn what_is_no_image_is_named_by_its_first_bytes() {
-    let error = probe(b"GIF89a and more", &mut Scratch::default()).unwrap_err();
-    assert_eq!(error.to_string(), "neither JPEG nor PNG nor WebP: it starts with [47, 49, 46, 38, 39, 61, 20, 61]");
+    let remedy = "convert the file to PNG or take it out of the dataset";
+    let formats = "none of JPEG, PNG, WebP, GIF, BMP, PPM, PGM and TIFF";
+    let error = probe(b"P7\nWIDTH 3", &mut Scratch::default()).unwrap_err();
+    assert_eq!(error.to_string(), format!("{formats}: it starts with [50, 37, 0a, 57, 49, 44, 54, 48]; {remedy}"));
     let error = probe(b"", &mut Scratch::default()).unwrap_err();
-    assert_eq!(error.to_string(), "neither JPEG nor PNG nor WebP: it starts with []");
+    assert_eq!(error.to_string(), format!("{formats}: it starts with []; {remedy}"));
+}
+
+/// A fixture with some bytes exchanged.
+fn changed(name: &str, from: &[u8], to: &[u8]) -> Vec<u8> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.windows(from.len()).position(|part| part == from).unwrap();
+    bytes[at..at + from.len()].copy_from_slice(to);
+    bytes
+}
+
+#[test]
+fn a_variant_that_is_not_read_is_refused_in_one_line_with_the_remedy() {
+    // A short as the value of a tag, in a file of little endian.
+    let tag = |tag: u16, value: u16| {
+        let words = [tag, 3, 1, 0, value, 0];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
+    };
+    let cases = [
+        (changed("tif_tiled.tif", &tag(259, 1), &tag(259, 4)), "TIFF: fax compression"),
+        (changed("tif_tiled.tif", &tag(259, 1), &tag(259, 6)), "TIFF: JPEG compression of the old style"),
+        (changed("tif_tiled.tif", &tag(259, 1), &tag(259, 50000)), "TIFF: compression 50000"),
+        (changed("tif_tiled.tif", &tag(262, 2), &tag(262, 8)), "TIFF: photometric interpretation 8"),
+        (changed("tif_inverted.tif", &tag(258, 8), &tag(258, 12)), "TIFF: samples of 12 bits and format 1"),
+        (changed("bmp_bits32.bmp", b"\x28\0\0\0", b"\x29\0\0\0"), "BMP: a header of 41 bytes"),
+        (changed("bmp_bits32.bmp", b"\x20\0\0\0\0\0", b"\x20\0\x05\0\0\0"), "BMP: compression 5 with 32 bits a pixel"),
+    ];
+    for (bytes, what) in cases {
+        let error = run(&bytes, &mut Scratch::default()).unwrap_err();
+        assert_eq!(error.to_string(), format!("{what} is not supported; convert the file to PNG"));
+    }
 }
 
 #[test]
@@ -84,10 +130,28 @@ fn a_bomb_is_refused_before_it_is_decoded() {
 }
 
 #[test]
-fn images_of_webp_and_png_cut_short_are_errors() {
+fn bombs_of_every_format_are_refused_before_they_are_decoded() {
+    let bombs: [&[u8]; 4] = [
+        b"GIF89a\xff\xff\xff\xff\0\0\0,\0\0\0\0\x01\0\x01\0\x80\0\0\0\0\0\0\x08\x01\0\0;",
+        b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\xff\xff\0\0\xff\xff\0\0\x01\0\x18\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        b"P6 65535 65535 255 ",
+        b"II\x2a\0\x08\0\0\0\x03\0\
+          \0\x01\x03\0\x01\0\0\0\xff\xff\0\0\
+          \x01\x01\x03\0\x01\0\0\0\xff\xff\0\0\
+          \x11\x01\x04\0\x01\0\0\0\0\0\0\0",
+    ];
+    for bomb in bombs {
+        let error = run(bomb, &mut Scratch::default()).unwrap_err();
+        assert!(error.to_string().contains("65535 x 65535 has more than 178956970 pixels"), "{error}");
+    }
+}
+
+#[test]
+fn images_cut_short_are_errors() {
     for file in FILES.iter().filter(|file| !file.starts_with(b"\xff\xd8\xff")) {
-        let error = run(&file[..file.len() / 2], &mut Scratch::default());
-        assert!(error.is_err(), "{:?}", &file[..8]);
+        // The first of two pages or frames may be whole in half of a file.
+        let error = run(&file[..file.len() / 3], &mut Scratch::default());
+        assert!(error.is_err(), "{:?}", &file[..20]);
     }
 }
 

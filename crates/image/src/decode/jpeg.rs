@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 // For its build of libjpeg-turbo, which the shim calls.
 use turbojpeg_sys as _;
 
-use super::{Encoding, room};
+use super::{Encoding, from_cmyk, room};
 use crate::error::ImageError;
 use crate::geometry::{Rect, Size};
 use crate::resample::{Bitmap, Pixel};
@@ -167,19 +167,9 @@ fn corrupt(reason: String) -> ImageError {
     ImageError::Corrupt { encoding: Encoding::Jpeg, reason }
 }
 
-/// PIL takes every file of four components as one of Adobe's, which hold inverted inks, and knows no ink profiles:
-/// each colour is what its ink and black leave of white.
-fn from_inverted_cmyk([cyan, magenta, yellow, black]: Pixel) -> Pixel {
-    let colour = |ink: u8| {
-        let covered = scaled(255 - ink, black);
-        black.saturating_sub(covered)
-    };
-    [colour(cyan), colour(magenta), colour(yellow), 0]
-}
-
-/// `a * b / 255`, rounded.
-fn scaled(a: u8, b: u8) -> u8 {
-    ((u32::from(a) * u32::from(b) + 127) / 255) as u8
+/// PIL takes every file of four components as one of Adobe's, which hold inverted inks.
+fn from_inverted_cmyk(inks: Pixel) -> Pixel {
+    from_cmyk(inks.map(|ink| 255 - ink))
 }
 
 #[cfg(test)]

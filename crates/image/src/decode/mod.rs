@@ -3,8 +3,13 @@
 //! Opening reads the header only, so that the window can depend on the size. Reading may give more than the window, as
 //! much as the decoder likes; the [`Bitmap`] says where it lies.
 
+mod bmp;
+mod fields;
+mod gif;
 mod jpeg;
 mod png;
+mod pnm;
+mod tiff;
 mod webp;
 
 use std::fmt;
@@ -22,6 +27,28 @@ pub enum Encoding {
     Png,
     /// Whole; of an animation the first frame.
     WebP,
+    /// Whole; of an animation the first frame, on a screen of its background.
+    Gif,
+    /// Whole.
+    Bmp,
+    /// PBM, PGM and PPM, whole.
+    Pnm,
+    /// Whole; of several pages the first, turned as it says.
+    Tiff,
+}
+
+impl Encoding {
+    fn truncated(self, reason: impl Into<String>) -> ImageError {
+        ImageError::Truncated { encoding: self, reason: reason.into() }
+    }
+
+    fn corrupt(self, reason: impl Into<String>) -> ImageError {
+        ImageError::Corrupt { encoding: self, reason: reason.into() }
+    }
+
+    fn unsupported(self, what: impl Into<String>) -> ImageError {
+        ImageError::Unsupported { encoding: self, what: what.into() }
+    }
 }
 
 impl fmt::Display for Encoding {
@@ -30,6 +57,10 @@ impl fmt::Display for Encoding {
             Self::Jpeg => "JPEG",
             Self::Png => "PNG",
             Self::WebP => "WebP",
+            Self::Gif => "GIF",
+            Self::Bmp => "BMP",
+            Self::Pnm => "PNM",
+            Self::Tiff => "TIFF",
         })
     }
 }
@@ -47,6 +78,10 @@ pub(crate) enum Opened<'a> {
     Jpeg(jpeg::Opened<'a>),
     Png(Box<png::Opened<'a>>),
     WebP(Box<webp::Opened<'a>>),
+    Gif(Box<gif::Opened<'a>>),
+    Bmp(Box<bmp::Opened<'a>>),
+    Pnm(pnm::Opened<'a>),
+    Tiff(Box<tiff::Opened<'a>>),
 }
 
 /// Reads the header.
@@ -59,6 +94,10 @@ pub(crate) fn open<'a>(encoded: &'a [u8], decoders: &'a mut Decoders) -> Result<
         }
         Encoding::Png => Opened::Png(Box::new(png::Opened::new(encoded, &mut decoders.bytes)?)),
         Encoding::WebP => Opened::WebP(Box::new(webp::Opened::new(encoded, &mut decoders.bytes)?)),
+        Encoding::Gif => Opened::Gif(Box::new(gif::Opened::new(encoded, &mut decoders.bytes)?)),
+        Encoding::Bmp => Opened::Bmp(Box::new(bmp::Opened::new(encoded, &mut decoders.bytes)?)),
+        Encoding::Pnm => Opened::Pnm(pnm::Opened::new(encoded)?),
+        Encoding::Tiff => Opened::Tiff(Box::new(tiff::Opened::new(encoded, decoders)?)),
     };
     let size = opened.size();
     if size.area() > PIXELS_MAX { Err(ImageError::TooLarge { encoding, size }) } else { Ok(opened) }
@@ -71,6 +110,10 @@ impl Opened<'_> {
             Self::Jpeg(opened) => opened.size(),
             Self::Png(opened) => opened.size(),
             Self::WebP(opened) => opened.size(),
+            Self::Gif(opened) => opened.size(),
+            Self::Bmp(opened) => opened.size(),
+            Self::Pnm(opened) => opened.size(),
+            Self::Tiff(opened) => opened.size(),
         }
     }
 
@@ -80,6 +123,10 @@ impl Opened<'_> {
             Self::Jpeg(opened) => opened.read(window, pixels),
             Self::Png(opened) => opened.read(pixels),
             Self::WebP(opened) => opened.read(pixels),
+            Self::Gif(opened) => opened.read(pixels),
+            Self::Bmp(opened) => opened.read(pixels),
+            Self::Pnm(opened) => opened.read(pixels),
+            Self::Tiff(opened) => opened.read(pixels),
         }
     }
 }
@@ -91,6 +138,14 @@ fn sniff(encoded: &[u8]) -> Result<Encoding, ImageError> {
         Ok(Encoding::Png)
     } else if encoded.starts_with(b"RIFF") && encoded.get(8..12) == Some(b"WEBP") {
         Ok(Encoding::WebP)
+    } else if encoded.starts_with(b"GIF87a") || encoded.starts_with(b"GIF89a") {
+        Ok(Encoding::Gif)
+    } else if encoded.starts_with(b"BM") {
+        Ok(Encoding::Bmp)
+    } else if pnm::begins(encoded) {
+        Ok(Encoding::Pnm)
+    } else if tiff::begins(encoded) {
+        Ok(Encoding::Tiff)
     } else {
         let start = encoded[..encoded.len().min(8)].to_vec();
         Err(ImageError::Unknown { start })
@@ -114,4 +169,34 @@ fn to_pixels(values: &[u8], step: usize, pixels: &mut [Pixel]) {
             [] => [0; 4],
         };
     }
+}
+
+/// Colours by index. What is behind the end of a palette is black, as for PIL.
+struct Palette([Pixel; 256]);
+
+impl Palette {
+    /// From red, green and blue of each colour.
+    fn new(colours: impl IntoIterator<Item = [u8; 3]>) -> Self {
+        let mut palette = Self([[0; 4]; 256]);
+        for (entry, [red, green, blue]) in palette.0.iter_mut().zip(colours) {
+            *entry = [red, green, blue, 0];
+        }
+        palette
+    }
+
+    fn colour(&self, index: u8) -> Pixel {
+        self.0[usize::from(index)]
+    }
+}
+
+/// What inks and black leave of white, without any profile.
+fn from_cmyk([cyan, magenta, yellow, black]: Pixel) -> Pixel {
+    let left = 255 - black;
+    let colour = |ink: u8| left.saturating_sub(scaled(ink, left));
+    [colour(cyan), colour(magenta), colour(yellow), 0]
+}
+
+/// `a * b / 255`, rounded.
+fn scaled(a: u8, b: u8) -> u8 {
+    ((u32::from(a) * u32::from(b) + 127) / 255) as u8
 }

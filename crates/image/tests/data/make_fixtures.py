@@ -1,9 +1,9 @@
 """Makes the files beside it: small images of every kind, and what PIL and torchvision make of them.
 
     pip install numpy pillow torch torchvision
-    python make_fixtures.py
+    python make_fixtures.py [KIND ...]
 
-For each image `NAME.EXT` there is `NAME.rgb.png`, what `Image.open(...).convert("RGB")` gives. `cases.json` lists runs
+With kinds of images (`KINDS`) only these are made. For each image `NAME.EXT` there is `NAME.rgb.png`, what `Image.open(...).convert("RGB")` gives. `cases.json` lists runs
 of pipelines; their results by torchvision are `case_NN.png`. Random numbers are those of src/draw.rs, written again
 here, so that the tests check both. `normalized.f32` and `.f16` are torchvision's tensors of case 0.
 """
@@ -12,6 +12,7 @@ import io
 import json
 import math
 import struct
+import sys
 import zlib
 from pathlib import Path
 
@@ -146,9 +147,308 @@ def webps():
     yield "animated", encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:], quality=80)
 
 
-def write_images():
-    for kind, images in (("jpg", jpegs()), ("png", pngs()), ("webp", webps())):
-        for name, data in images:
+def bmp(lines, size, bits, *, palette=b"", masks=b"", compression=0, header=40, top_down=False):
+    """A BMP by hand. `lines` are the encoded pixels as they are stored, `masks` those of fields of bits."""
+    width, height = size
+    if header == 12:
+        info = struct.pack("<IHHHH", 12, width, height, 1, bits)
+    else:
+        high = -height if top_down else height
+        colours = len(palette) // 4
+        info = struct.pack("<IiiHHIIiiII", header, width, high, 1, bits, compression, len(lines), 0, 0, colours, 0)
+        info = (info + masks).ljust(header, b"\0")
+    at = 14 + len(info) + len(palette)
+    return b"BM" + struct.pack("<IHHI", at + len(lines), 0, 0, at) + info + palette + lines
+
+
+def bmp_lines(array):
+    """Lines from the bottom up, each a multiple of four bytes."""
+    lines = [line.tobytes() for line in array[::-1]]
+    return b"".join(line + bytes(-len(line) % 4) for line in lines)
+
+
+def runs_of_8(array):
+    """RLE8 with runs, absolute pixels, skips and what does not fit a line."""
+    out = b""
+    for number, line in enumerate(array[::-1]):
+        out += bytes([5, int(line[5]), 0, 3]) + line[:3].tobytes() + b"\0"
+        rest = line[8:].tobytes()
+        if number == 2:
+            out += bytes([0, 2, 7, 1])
+            continue
+        if number == 3:
+            out += bytes([255, 9, 0, 0])
+            continue
+        out += bytes([0, len(rest)]) + rest + bytes(len(rest) % 2) + b"\0\0"
+    return out + b"\0\1"
+
+
+def runs_of_4(array):
+    out = b""
+    for line in array[::-1]:
+        out += bytes([7, (int(line[0]) << 4) | int(line[1]), 0, 5, 0x12, 0x34, 0x50, 0])
+        out += bytes([len(line) - 12, 0xAB, 0, 0])
+    return out + b"\0\1"
+
+
+def bmps():
+    image = picture(29, 21, 10)
+    size = image.size
+    array = np.asarray(image)
+    palette = image.quantize(200)
+    indices = np.asarray(palette)
+    colours = np.asarray(palette.getpalette()).reshape(-1, 3)[:200, ::-1].astype(np.uint8)
+    quads = np.pad(colours, ((0, 0), (0, 1))).tobytes()
+    few = np.asarray(image.quantize(11))
+    four = np.pad(few, ((0, 0), (0, 1)))
+    four = (four[:, ::2] << 4) | four[:, 1::2]
+    blue, green, red = (array[:, :, at].astype(np.uint16) for at in (2, 1, 0))
+    fields = "<u2"
+    half = ((red >> 3) << 10 | (green >> 3) << 5 | (blue >> 3)).astype(fields)
+    most = ((red >> 3) << 11 | (green >> 2) << 5 | (blue >> 3)).astype(fields)
+    clear = np.dstack([array[:, :, ::-1], np.asarray(alpha_of(image))])
+    yield "plain", encoded(image, "BMP")
+    yield "grey", encoded(image.convert("L"), "BMP")
+    yield "bits1", encoded(image.convert("1"), "BMP")
+    yield "palette", encoded(palette, "BMP")
+    yield "palette_short", bmp(bmp_lines(indices), size, 8, palette=quads[:480])
+    yield "palette4", bmp(bmp_lines(four), size, 4, palette=quads[: 4 * 11])
+    yield "palette1", bmp(bmp_lines(np.packbits(few > 4, axis=1)), size, 1, palette=quads[:8])
+    yield "old", bmp(bmp_lines(array[:, :, ::-1]), size, 24, header=12)
+    yield "old_palette", bmp(bmp_lines(indices), size, 8, palette=colours.tobytes() + bytes(56 * 3), header=12)
+    yield "top_down", bmp(bmp_lines(array[::-1, :, ::-1]), size, 24, top_down=True)
+    yield "bits15", bmp(bmp_lines(half), size, 16)
+    yield "bits16", bmp(bmp_lines(most), size, 16, compression=3, masks=struct.pack("<III", 0xF800, 0x7E0, 0x1F))
+    yield "bits32", bmp(bmp_lines(clear), size, 32)
+    masks = struct.pack("<IIII", 0xFF, 0xFF00, 0xFF0000, 0xFF000000)
+    yield "alpha", bmp(bmp_lines(clear), size, 32, compression=3, masks=masks, header=108)
+    masks = struct.pack("<IIII", 0xFF000000, 0xFF0000, 0xFF00, 0)
+    yield "high_fields", bmp(bmp_lines(clear), size, 32, compression=3, masks=masks, header=124)
+    yield "rle8", bmp(runs_of_8(indices), size, 8, palette=quads, compression=1)
+    yield "rle4", bmp(runs_of_4(few), size, 4, palette=quads[:64], compression=2)
+
+
+def pnm(kind, size, body, most=None):
+    head = f"{kind}\n# made by hand\n{size[0]} {size[1]}\n" + ("" if most is None else f"{most}\n")
+    return head.encode() + body
+
+
+def pnms():
+    image = picture(29, 21, 11)
+    size = image.size
+    array = np.asarray(image)
+    grey = np.asarray(image.convert("L"))
+    wide = array.astype(">u2") * 257
+    bits = np.asarray(image.convert("1"))
+    words = "\n".join(" ".join(str(value) for value in line) for line in (array // 3).reshape(len(array), -1))
+    yield "p6", encoded(image, "PPM")
+    yield "p5", encoded(image.convert("L"), "PPM")
+    yield "p4", encoded(image.convert("1"), "PPM")
+    yield "p6_most", pnm("P6", size, (array // 2).tobytes(), 101)
+    yield "p6_wide", pnm("P6", size, wide.tobytes(), 65535)
+    yield "p6_wide_most", pnm("P6", size, (wide // 7).astype(">u2").tobytes(), 9000)
+    yield "p5_most", pnm("P5", size, (grey // 17).tobytes(), 15)
+    yield "p5_wide", pnm("P5", size, (grey.astype(">u2") * 2).astype(">u2").tobytes(), 65535)
+    yield "p5_wide_most", pnm("P5", size, (grey.astype(">u2") // 64).astype(">u2").tobytes(), 1000)
+    yield "p3", pnm("P3", size, words.replace("\n", " # a comment\n", 3).encode(), 86)
+    yield "p2", pnm("P2", size, " ".join(str(value) for value in grey.ravel()).encode(), 255)
+    yield "p2_wide", pnm("P2", size, " ".join(str(value // 50) for value in grey.ravel()).encode(), 700)
+    yield "p1", pnm("P1", size, "\n".join("".join("01"[not bit] for bit in line) for line in bits).encode())
+
+
+def gif(indices, *, screen=None, at=(0, 0), palette=b"", local=b"", clear=None):
+    """A GIF by hand: LZW that says `clear the table` before each pixel or two, so that no code grows."""
+    height, width = indices.shape
+    screen = screen or (width, height)
+
+    def table(colours):
+        bits = max((len(colours) // 3 - 1).bit_length(), 1)
+        return (0x80 | (bits - 1), colours.ljust(3 << bits, b"\0")) if colours else (0, b"")
+
+    flags, colours = table(palette)
+    out = b"GIF89a" + struct.pack("<HHBBB", *screen, flags, 3, 0) + colours
+    if clear is not None:
+        out += struct.pack("<BBBBHBB", 0x21, 0xF9, 4, 1, 0, clear, 0)
+    flags, colours = table(local)
+    out += b"," + struct.pack("<HHHHB", *at, width, height, flags) + colours + b"\x08"
+    number = count = 0
+    for value in indices.ravel():
+        number |= (256 | int(value) << 9) << (18 * count)
+        count += 1
+    number |= 257 << (18 * count)
+    data = number.to_bytes((18 * count + 9 + 7) // 8, "little")
+    for start in range(0, len(data), 255):
+        part = data[start : start + 255]
+        out += bytes([len(part)]) + part
+    return out + b"\0;"
+
+
+def gifs():
+    image = picture(29, 21, 12)
+    palette = image.quantize(60)
+    colours = bytes(palette.getpalette())[:180]
+    small = np.asarray(palette)[:12, :15]
+    yield "plain", encoded(palette, "GIF", interlace=0)
+    yield "interlaced", encoded(palette, "GIF", interlace=1)
+    yield "grey", encoded(image.convert("L"), "GIF")
+    yield "clear", encoded(palette, "GIF", transparency=7)
+    yield "two_colours", encoded(image.convert("1"), "GIF")
+    frames = [picture(20, 15, seed).quantize(50) for seed in (13, 14)]
+    yield "animated", encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    yield "inside", gif(small, screen=(28, 20), at=(9, 5), palette=colours)
+    yield "inside_clear", gif(small, screen=(28, 20), at=(9, 5), palette=colours, clear=21)
+    yield "outside", gif(small, screen=(10, 8), at=(3, 2), palette=colours)
+    yield "local", gif(small, palette=bytes(24), local=colours)
+    yield "palette_short", gif(small, palette=colours[: 3 * 16])
+
+
+def tiff(order, size, tags, chunks, tile=None):
+    """A TIFF by hand. `order` is `<` or `>`, `tags` are shorts, `chunks` strips, or tiles of size `tile`."""
+    tags = {256: [size[0]], 257: [size[1]], 259: [1], **tags}
+    places, lengths = (273, 279) if tile is None else (324, 325)
+    if tile is not None:
+        tags |= {322: [tile[0]], 323: [tile[1]]}
+    body = b""
+    starts = []
+    for part in chunks:
+        starts.append(8 + len(body))
+        body += part + bytes(len(part) % 2)
+    tags |= {places: starts, lengths: [len(part) for part in chunks]}
+    entries = b""
+    beside = b""
+    first = 8 + len(body)
+    behind = first + 2 + 12 * len(tags) + 4
+    for tag, values in sorted(tags.items()):
+        # JPEG tables are bytes, places may be large, everything else is short.
+        kind, code = (7, "B") if tag == 347 else (4, "I") if tag in (places, lengths) else (3, "H")
+        data = struct.pack(f"{order}{len(values)}{code}", *values)
+        if len(data) > 4:
+            place = struct.pack(f"{order}I", behind + len(beside))
+            beside += data + bytes(len(data) % 2)
+            data = place
+        entries += struct.pack(f"{order}HHI", tag, kind, len(values)) + data.ljust(4, b"\0")
+    head = (b"II" if order == "<" else b"MM") + struct.pack(f"{order}HI", 42, first)
+    return head + body + struct.pack(f"{order}H", len(tags)) + entries + bytes(4) + beside
+
+
+def big_tiff(array):
+    """One strip of RGB behind 64-bit offsets."""
+    height, width, _ = array.shape
+    tags = {256: width, 257: height, 258: 8, 259: 1, 262: 2, 273: 16, 277: 3, 279: array.size}
+    entries = b"".join(struct.pack("<HHQQ", tag, 16, 1, value) for tag, value in sorted(tags.items()))
+    data = array.tobytes() + bytes(array.size % 2)
+    head = b"II" + struct.pack("<HHHQ", 43, 8, 0, 16 + len(data))
+    return head + data + struct.pack("<Q", len(tags)) + entries + bytes(8)
+
+
+def tiles_of(array, width, height):
+    """From left to right and downwards, the last ones filled up."""
+    down, across = -(-array.shape[0] // height), -(-array.shape[1] // width)
+    fill = ((0, down * height - array.shape[0]), (0, across * width - array.shape[1]))
+    padded = np.pad(array, fill + ((0, 0),) * (array.ndim - 2), mode="edge")
+    for y in range(0, down * height, height):
+        for x in range(0, across * width, width):
+            yield padded[y : y + height, x : x + width].tobytes()
+
+
+def tiffs_by_pil(image):
+    clear = Image.merge("RGBA", [*image.split(), alpha_of(image)])
+    palette = image.quantize(77)
+    yield "plain", encoded(image, "TIFF")
+    yield "grey", encoded(image.convert("L"), "TIFF")
+    yield "grey_alpha", encoded(Image.merge("LA", [image.convert("L"), alpha_of(image)]), "TIFF")
+    yield "bits1", encoded(image.convert("1"), "TIFF")
+    yield "alpha", encoded(clear, "TIFF")
+    yield "cmyk", encoded(image.convert("CMYK"), "TIFF")
+    yield "palette", encoded(palette, "TIFF")
+    for name in ("tiff_lzw", "tiff_adobe_deflate", "packbits"):
+        short = name.removeprefix("tiff_adobe_").removeprefix("tiff_")
+        yield short, encoded(image, "TIFF", compression=name)
+        yield f"{short}_palette", encoded(palette, "TIFF", compression=name)
+    yield "lzw_predicted", encoded(image, "TIFF", compression="tiff_lzw", tiffinfo={317: 2})
+    yield "lzw_bits1", encoded(image.convert("1"), "TIFF", compression="tiff_lzw")
+    yield "deflate_alpha", encoded(clear, "TIFF", compression="tiff_adobe_deflate", tiffinfo={317: 2})
+    yield "jpeg", encoded(image, "TIFF", compression="jpeg", quality=85)
+    yield "jpeg_grey", encoded(image.convert("L"), "TIFF", compression="jpeg", quality=85)
+    wide = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 2)
+    yield "wide_grey", encoded(wide, "TIFF")
+    yield "wide_grey_lzw", encoded(wide, "TIFF", compression="tiff_lzw", tiffinfo={317: 2})
+    yield "integers", encoded(wide.convert("I"), "TIFF")
+    yield "floats", encoded(wide.convert("F"), "TIFF", compression="tiff_adobe_deflate")
+    pages = [picture(10, 15, seed) for seed in (15, 16)]
+    yield "pages", encoded(pages[0], "TIFF", save_all=True, append_images=pages[1:])
+    for turn in range(2, 9):
+        yield f"turned{turn}", encoded(picture(15, 10, 17), "TIFF", tiffinfo={274: turn})
+
+
+def tiffs_by_hand(image):
+    size = image.size
+    array = np.asarray(image)
+    grey = np.asarray(image.convert("L"))
+    rgb = {258: [8] * 3, 262: [2], 277: [3]}
+    wide = {258: [16] * 3, 262: [2], 277: [3]}
+    numbers = array.astype(np.uint16) * 257 - 77 * (array > 0)
+    one = {258: [8], 262: [1], 277: [1]}
+    strips = [array[y : y + 7].tobytes() for y in range(0, size[1], 7)]
+    yield "big_endian", tiff(">", size, {**rgb, 278: [7]}, strips)
+    yield "wide", tiff("<", size, wide, [numbers.astype("<u2").tobytes()])
+    yield "wide_big_endian", tiff(">", size, wide, [numbers.astype(">u2").tobytes()])
+    steps = np.diff(numbers, axis=1, prepend=np.zeros_like(numbers[:, :1]))
+    predicted = zlib.compress(steps.astype(">u2").tobytes())
+    yield "wide_predicted", tiff(">", size, {**wide, 259: [8], 317: [2]}, [predicted])
+    yield (
+        "wide_alpha",
+        tiff(
+            "<",
+            size,
+            {**wide, 258: [16] * 4, 277: [4], 338: [2]},
+            [np.dstack([numbers, numbers[:, :, :1]]).astype("<u2").tobytes()],
+        ),
+    )
+    ink = np.asarray(image.convert("CMYK")).astype(np.uint16) * 257
+    yield "wide_cmyk", tiff("<", size, {258: [16] * 4, 262: [5], 277: [4]}, [ink.astype("<u2").tobytes()])
+    yield "tiled", tiff("<", size, rgb, list(tiles_of(array, 16, 32)), tile=(16, 32))
+    packed = [zlib.compress(part) for part in tiles_of(array, 32, 16)]
+    yield "tiled_deflate", tiff(">", size, {**rgb, 259: [8]}, packed, tile=(32, 16))
+    yield "tiled_grey", tiff("<", size, one, list(tiles_of(grey, 16, 16)), tile=(16, 16))
+    yield "planes", tiff("<", size, {**rgb, 284: [2]}, [array[:, :, at].tobytes() for at in range(3)])
+    planes = [zlib.compress(array[y : y + 11, :, at].tobytes()) for at in range(3) for y in range(0, size[1], 11)]
+    yield "planes_deflate", tiff("<", size, {**rgb, 259: [8], 278: [11], 284: [2]}, planes)
+    yield "inverted", tiff("<", size, {**one, 262: [0]}, [(255 - grey).tobytes()])
+    four = np.pad(grey >> 4, ((0, 0), (0, 1)))
+    four = ((four[:, ::2] << 4) | four[:, 1::2]).astype(np.uint8).tobytes()
+    yield "bits4", tiff("<", size, {**one, 258: [4]}, [four])
+    yield "bits4_inverted", tiff("<", size, {**one, 258: [4], 262: [0]}, [four])
+    colours = [int(value) * 257 for value in np.random.default_rng(18).integers(0, 256, 48)]
+    yield "palette4", tiff(">", size, {**one, 258: [4], 262: [3], 320: colours}, [four])
+    yield "bits1_inverted", tiff("<", size, {**one, 258: [1], 262: [0]}, [np.packbits(grey > 99, axis=1).tobytes()])
+    turned = np.packbits(grey > 99, axis=1, bitorder="little").tobytes()
+    yield "bits1_turned", tiff("<", size, {**one, 258: [1], 266: [2]}, [turned])
+    extra = np.dstack([array, grey])
+    yield "extra", tiff("<", size, {**rgb, 258: [8] * 4, 277: [4], 338: [0]}, [extra.tobytes()])
+    alpha = np.asarray(alpha_of(image))
+    covered = (array.astype(np.uint16) * alpha[:, :, None] // 255).astype(np.uint8)
+    yield "covered", tiff("<", size, {**rgb, 258: [8] * 4, 277: [4], 338: [1]}, [np.dstack([covered, alpha]).tobytes()])
+    stream = encoded(image, "JPEG", quality=85, keep_rgb=True)
+    # Colours as they are, and no marker that says so: the photometric interpretation does.
+    start, end = stream.index(b"\xff\xee"), stream.index(b"\xff\xdb")
+    stream = stream[:start] + stream[end:]
+    yield "jpeg_rgb", tiff("<", size, {**rgb, 259: [7]}, [stream])
+    yield "big", big_tiff(array)
+
+
+def tiffs():
+    image = picture(29, 21, 19)
+    yield from tiffs_by_pil(image)
+    yield from tiffs_by_hand(image)
+
+
+KINDS = {"jpg": jpegs, "png": pngs, "webp": webps, "bmp": bmps, "pnm": pnms, "gif": gifs, "tif": tiffs}
+
+
+def write_images(kinds):
+    for kind in kinds:
+        for name, data in KINDS[kind]():
             name = f"{kind}_{name}"
             (HERE / f"{name}.{kind}").write_bytes(data)
             Image.open(io.BytesIO(data)).convert("RGB").save(HERE / f"{name}.rgb.png", optimize=True)
@@ -263,7 +563,9 @@ def write_tensors():
 
 
 if __name__ == "__main__":
-    write_images()
+    write_images(sys.argv[1:] or KINDS)
+    if sys.argv[1:]:
+        sys.exit()
     write_cases()
     write_tensors()
     draws = Draws((7, 3, 812), 1)

@@ -45,10 +45,9 @@ pub(crate) fn fixtures() -> Vec<Vec<u8>> {
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        !name.ends_with(".rgb.png")
-            && [("jpg_", ".jpg"), ("png_", ".png"), ("webp_", ".webp")]
-                .iter()
-                .any(|(start, end)| name.starts_with(start) && name.ends_with(end))
+        let kinds = ["jpg", "png", "webp", "gif", "bmp", "pnm", "tif"];
+        let is_image = |kind: &str| name.starts_with(&format!("{kind}_")) && name.ends_with(&format!(".{kind}"));
+        !name.ends_with(".rgb.png") && kinds.into_iter().any(is_image)
     });
     paths.sort();
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
