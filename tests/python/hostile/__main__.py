@@ -39,7 +39,7 @@ HANG_S = 90.0
 
 @dataclass
 class Case:
-    """One dataset with its caches and jobs."""
+    """One dataset, or two that look alike, with caches and jobs."""
 
     folder: Path
     rng: random.Random
@@ -51,7 +51,12 @@ class Case:
     def run(self) -> None:
         os.environ["XDG_CACHE_HOME"] = str(self.folder / "user")
         self.caches = [self.folder / "tier", self.folder / "user"]
-        self.tree = Tree(self.folder, self.rng)
+        alike = self.rng.random()
+        self.trees = [
+            Tree(self.folder / name, random.Random(alike), first_version)
+            for name, first_version in [("one", 0), ("other", 2**16 + 128)][: self.rng.choice([1, 1, 1, 2])]
+        ]
+        self.tree = self.trees[0]
         kind = self.rng.choice(["folder", "folder", "files", "manifest"])
         self.say(f"{kind} with {len(self.tree.paths)} files")
         tiers = plan_tiers(self.rng, self.caches[0], self.tree.paths)
@@ -60,6 +65,7 @@ class Case:
                 tiers = plan_tiers(self.rng, self.caches[0], self.tree.paths)
             if number > 0:
                 self.between()
+                self.tree = self.rng.choice(self.trees)
             if self.rng.random() < 0.6:
                 self.say("rest")
                 time.sleep(REST_S)
@@ -75,8 +81,26 @@ class Case:
             self.mutate()
         for _ in range(self.rng.choice([0, 0, 0, 1, 3])):
             self.damage()
+        if self.rng.random() < 0.2:
+            self.turn_back()
+
+    def turn_back(self) -> None:
+        """Puts caches back as they were when this was done last, as from a backup."""
+        before = self.folder / "before"
+        now = self.folder / "now"
+        for cache in self.caches:
+            if cache.exists():
+                shutil.copytree(cache, now / cache.name)
+            if (before / cache.name).exists():
+                shutil.rmtree(cache, ignore_errors=True)
+                (before / cache.name).rename(cache)
+        shutil.rmtree(before, ignore_errors=True)
+        if now.exists():
+            now.rename(before)
+        self.say("caches put back")
 
     def mutate(self) -> None:
+        self.tree.rng = self.rng
         self.say(self.tree.mutate())
         self.counts["changes"] += 1
 
@@ -88,20 +112,20 @@ class Case:
         plan = plan_job(self.rng, kind, tiers, self.tree.paths)
         if not self.with_interrupts:
             plan = replace(plan, interrupt_s=None)
-        self.say(f"job {number}: {plan}")
+        self.say(f"job {number} on {self.tree.root.parent.name}: {plan}")
         # Labels change from job to job, their length does not.
         listed = [(path, self.rng.randrange(100, 1000)) for path in self.tree.paths]
         if kind == "manifest":
             self.write_manifest(listed)
         # How many changes a job lives to see must not matter to what is drawn after it.
         after = self.rng
-        self.rng = self.tree.rng = random.Random(after.random())
+        self.rng = random.Random(after.random())
         damages = self.counts["damages"]
         since_ns = time.monotonic_ns()
         trainer = Trainer(plan, self.tree.root, listed, self.folder / f"job{number}")
         child = os.fork() or in_child(trainer)
         status, killed = self.accompany(child, plan)
-        self.rng = self.tree.rng = after
+        self.rng = after
         judge = Judge(self.tree, trainer, since_ns, self.counts["damages"] > damages)
         judge.judge()
         self.counts += judge.counts
@@ -111,8 +135,8 @@ class Case:
             self.wrong.append(f"the job's process ended with {status}: {errors[-2000:]}")
 
     def write_manifest(self, listed: list[tuple[str, int]]) -> None:
-        lines = [f"{Path(path).relative_to(self.folder)}\t{label}\n" for path, label in listed]
-        manifest = self.folder / "manifest.tsv"
+        manifest = self.tree.root.with_name("manifest.tsv")
+        lines = [f"{Path(path).relative_to(manifest.parent)}\t{label}\n" for path, label in listed]
         manifest.write_text("".join(lines))
         if self.rng.random() < 0.5:
             os.utime(manifest, ns=(0, 0))

@@ -47,8 +47,8 @@ def described(data: bytes) -> str:
         if found and _block(int(found[1]), int(found[2])).startswith(block):
             late = offset - int(found[2])
             name = f"version {int(found[1])}" + (f" {late} B late" if late else "")
-        elif _block(block[0], offset).startswith(block):
-            name = f"version {block[0]}"  # the end of a file
+        elif _block(version := int.from_bytes(block[:4], "little"), offset).startswith(block):
+            name = f"version {version}"  # the end of a file
         else:
             name = "zeros" if not any(block) else f"bytes {block[:24]!r}"
         if not runs or runs[-1][0] != name:
@@ -100,19 +100,22 @@ def in_order(paths: Iterable[str]) -> list[str]:
 
 
 class Tree:
-    """A dataset in class folders at `root`, which is a folder or a link to one."""
+    """A dataset in class folders at `root`, which is a folder or a link to one.
 
-    def __init__(self, folder: Path, rng: random.Random) -> None:
+    Two that are made with the same random numbers have the same names and sizes, often also the same times.
+    """
+
+    def __init__(self, folder: Path, rng: random.Random, first_version: int) -> None:
         self.root = folder / "data"
         self.shelf = folder / "shelf"  # where things are made before they are put in place, and where links lead
         self.rng = rng
         self.contents: dict[str, str] = {}
-        self.version = 0
+        self.version = first_version
         self.journal: list[State] = []
         self._names = 0
         self._past: list[tuple[bytes, int]] = []
         self._favourite = rng.choice(CHANGES) if rng.random() < 0.4 else None
-        self.shelf.mkdir()
+        self.shelf.mkdir(parents=True)
         first = self._new_place() if rng.random() < 0.4 else self.root
         self._equal_times = rng.random() < 0.5
         for label in range(rng.randint(1, 3)):

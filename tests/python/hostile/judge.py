@@ -129,7 +129,7 @@ class Judge:
         changed = len(self.tree.during(self.listing_ns, line["at_ns"])) > 1
         # Somebody may remove a file of a cache at the moment at which it is being made.
         fair = {"DatasetError": changed, "CacheError": self.damaged}.get(line["kind"], False)
-        if not fair or str(self.tree.root.parent) not in line["text"]:
+        if not fair or str(self.log.parents[1]) not in line["text"]:
             self.wrong.append(f"{line['kind']}: {line['text']}")
 
     def on_interrupted(self, _line: dict[str, Any]) -> None:
