@@ -12,13 +12,14 @@ use crate::error::InputError;
 use crate::reader::{self, Document, Keys, Override, Section, key, quoted};
 
 /// Every table of the file.
-const TABLES: &[&Keys] = &[&TOP, &STAGING, &TIER, &CATALOG, &TRACE];
+const TABLES: &[&Keys] = &[&TOP, &STAGING, &TIER, &SOURCE, &CATALOG, &TRACE];
 
 const TOP: Keys = Keys {
     place: "at the top",
     all: &[
         key("staging", "[staging]", "the staging buffer"),
         key("tier", "[[tier]]", "the tiers"),
+        key("source", "[source]", "the source"),
         key("catalog", "[catalog]", "the saved catalogs"),
         key("trace", "[trace]", "the trace"),
     ],
@@ -42,6 +43,9 @@ pub(crate) const TIER: Keys = Keys {
         key("free_space_floor", r#""1 GiB""#, "the space of the disk that stays free"),
     ],
 };
+
+pub(crate) const SOURCE: Keys =
+    Keys { place: "in [source]", all: &[key("immutable", "true", "whether files of the dataset never change")] };
 
 pub(crate) const CATALOG: Keys =
     Keys { place: "in [catalog]", all: &[key("path", r#""/var/cache/foresee""#, "the folder of saved catalogs")] };
@@ -81,6 +85,8 @@ pub struct Config {
     pub staging: Staging,
     /// The tiers, fastest first.
     pub tiers: Vec<Tier>,
+    /// What is known of the source.
+    pub source: Source,
     /// Where catalogs are saved.
     pub catalog: CatalogFolder,
     /// The file that a trace goes to, if there is one.
@@ -114,6 +120,13 @@ pub struct Tier {
     pub capacity_bytes: u64,
     /// Loader threads of a rank that fill it.
     pub threads: u32,
+}
+
+/// What is known of the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Whether its files never change: then nobody looks whether they did.
+    pub immutable: bool,
 }
 
 /// What a tier is made of.
@@ -208,6 +221,10 @@ impl Config {
                 .transpose()?
                 .unwrap_or_default(),
             tiers: tiers(document, &top)?,
+            source: optional(&top, "source", &SOURCE)?
+                .map(|section| section.flag("immutable").map(|immutable| Source { immutable }))
+                .transpose()?
+                .unwrap_or_default(),
             catalog,
             trace: trace.filter(|path| !path.is_empty()).map(PathBuf::from),
         })

@@ -10,15 +10,16 @@ use std::path::PathBuf;
 
 use toml::{Table, Value};
 
-use crate::config::{CATALOG, STAGING, TIER, TRACE};
+use crate::config::{CATALOG, SOURCE, STAGING, TIER, TRACE};
 use crate::error::InputError;
 use crate::reader::{Keys, Override};
 
 const PREFIX: &str = "FORESEE_";
 const TIER_PREFIX: &str = "FORESEE_TIER_";
 /// Sections that are one table, with the start of their variables.
-const SECTIONS: [(&str, &str, &Keys); 3] = [
+const SECTIONS: [(&str, &str, &Keys); 4] = [
     ("FORESEE_STAGING_", "staging", &STAGING),
+    ("FORESEE_SOURCE_", "source", &SOURCE),
     ("FORESEE_CATALOG_", "catalog", &CATALOG),
     ("FORESEE_TRACE_", "trace", &TRACE),
 ];
@@ -109,8 +110,12 @@ impl<'a> Variable<'a> {
     /// Writes it into the table at `path`; a value that is no table is left for the reader to refuse.
     fn write(&self, table: &mut Value, path: &str) -> Option<Override> {
         // Paths and words may look like numbers.
-        let number = if matches!(self.key, "path" | "kind") { None } else { self.value.trim().parse().ok() };
-        let value = number.map_or_else(|| Value::String(self.value.to_owned()), Value::Integer);
+        let value = match (self.key, self.value.trim()) {
+            ("path" | "kind", _) => Value::String(self.value.to_owned()),
+            (_, "true") => Value::Boolean(true),
+            (_, "false") => Value::Boolean(false),
+            (_, value) => value.parse().map_or_else(|_| Value::String(self.value.to_owned()), Value::Integer),
+        };
         table.as_table_mut()?.insert(self.key.to_owned(), value);
         Some(Override { key: format!("{path}.{}", self.key), said: self.said() })
     }

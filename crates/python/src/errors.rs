@@ -83,7 +83,11 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
         JobError::Sample { sample, name, cause, .. } => {
             let inner = match &**cause {
                 ReadError::Io(cause) => Some(system(py, cause, Some(name))),
-                ReadError::Empty | ReadError::Shrank { .. } | ReadError::Grew { .. } | ReadError::Image(_) => None,
+                ReadError::Empty
+                | ReadError::Torn
+                | ReadError::Shrank { .. }
+                | ReadError::Grew { .. }
+                | ReadError::Image(_) => None,
             };
             let raised = caused(py, error(py, Kind::Sample, said), inner);
             let value = raised.value(py);

@@ -148,7 +148,7 @@ impl Job {
         }
         let spec = JobSpec {
             source: dataset.source(),
-            catalog: Arc::clone(dataset.inner().catalog()),
+            catalog: dataset.inner().catalog(),
             dataset: dataset.inner().digest(),
             shuffle: shuffle(&arguments)?,
             own_order: arguments.assignment == "own",

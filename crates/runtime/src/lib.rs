@@ -9,6 +9,7 @@ pub mod job;
 pub mod machine;
 mod pool;
 pub mod source;
+pub mod stamp;
 mod thread_time;
 pub mod tier;
 mod trace;

@@ -16,6 +16,7 @@ use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::stream::{Mark, Shuffle, Tail};
 use foresee_runtime::job::{Asked, Batch, Job, JobError, OnError, POLICIES, Saved};
 use foresee_runtime::source::{ReadError, Source};
+use foresee_runtime::stamp::Stamp;
 use proptest::prelude::*;
 
 use self::common::{Made, batches, job_spec, tier};
@@ -279,7 +280,7 @@ struct Watched {
 }
 
 impl Source for Watched {
-    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError> {
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
         self.readers.lock().unwrap().insert(thread::current().id());
         (self.before)()?;
         self.made.read(sample, into)

@@ -228,7 +228,7 @@ fn spec(arguments: &Arguments, dataset: &Dataset, source: Arc<dyn Source>, confi
     let seed = arguments.seed;
     JobSpec {
         source,
-        catalog: Arc::clone(dataset.catalog()),
+        catalog: dataset.catalog(),
         dataset: dataset.digest(),
         shuffle: match arguments.shuffle {
             ShuffleKind::Torch => Shuffle::Torch { seed },

@@ -1,9 +1,15 @@
 //! The dataset: which samples there are, in which order, how large, with which labels. A dataset is class folders, a
 //! list of files, or a manifest that lists them.
 //!
-//! Listing millions of files takes minutes on far storage, so what was listed is saved and reused while the folders'
-//! times have not changed (see `saved`, `stamps`). A file that changes in place does not change its folder's time:
-//! sources compare sizes when they read. Each sample takes 28 bytes besides its name, each folder its path once.
+//! Listing millions of files takes minutes on far storage, so what was listed is saved and reused while the folders are
+//! what they were (see `saved`, `stamps`). A file that changes in place does not change its folder: sources compare sizes
+//! when they read, and one that is not what was listed makes the saved catalog void ([`Dataset::forget`]); before a job's
+//! first batch all are measured again ([`Dataset::measure_again`]). Each sample takes 28 bytes besides its name, each folder
+//! its path once.
+//!
+//! A dataset is where it is, the names below and the sizes: its digest is made of resolved paths and sizes. Not of device
+//! numbers, which change, nor of times: a file that is changed in place is the same sample with other bytes, which is for
+//! those to notice who keep them.
 
 mod error;
 mod files;
@@ -20,12 +26,13 @@ mod walk;
 mod tests;
 
 use std::env;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf, absolute};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
@@ -34,6 +41,7 @@ use sha2::{Digest as _, Sha256};
 pub use self::error::{DatasetError, FileProblem};
 use self::files::Files;
 use self::names::Names;
+use self::parallel::{Next, in_chunks};
 use self::saved::{Key, Saved};
 use self::sizes::{Measure, Misfit, measure};
 use self::stamps::Stamps;
@@ -72,25 +80,38 @@ fn cache_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 }
 
 /// All samples of a dataset: names, labels and sizes.
-#[derive(PartialEq, Eq)]
 pub struct Dataset {
     described: String,
     files: Files,
-    catalog: Arc<Catalog>,
     classes: Vec<String>,
-    digest: [u8; 16],
+    /// Files may have other sizes than when they were listed.
+    measured: RwLock<Measured>,
+    /// Where it is or could be saved.
+    saved: Option<Saved>,
+}
+
+/// What measuring all files gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// The samples' sizes.
+    pub catalog: Arc<Catalog>,
+    /// Differs between datasets: covers where they are, the names of their samples and the sizes.
+    pub digest: [u8; 16],
 }
 
 impl Dataset {
+    fn new(described: String, files: Files, classes: Vec<String>, measured: Measured) -> Self {
+        Self { described, files, classes, measured: RwLock::new(measured), saved: None }
+    }
+
     /// The images in class folders: the classes, the order and the labels of `torchvision.datasets.ImageFolder(root)`.
     pub fn image_folder(root: &Path, listing: &Listing<'_>) -> Result<Self, DatasetError> {
         let root = absolute(root).map_err(|cause| DatasetError::Unreadable { path: root.into(), cause })?;
-        let key = Key::new("image folder").with(root.as_os_str().as_bytes());
-        saved_or_listed(listing, &key, || {
+        saved_or_listed(listing, &image_folder_key(&root), || {
             let walk::Found { files, classes, stamps } = walk::walk(&root, listing.threads)?;
             let measures = measure(&files, listing).map_err(|misfit| file_error(&files, misfit))?;
-            let draft = Draft { described: root.display().to_string(), base: &root, files, classes };
-            Ok((draft.finish(&measures)?, Some(stamps)))
+            let draft = Draft { described: root.display().to_string(), files, classes };
+            Ok((draft.finish(&measures, listing.threads)?, Some(stamps)))
         })
     }
 
@@ -109,8 +130,8 @@ impl Dataset {
             let files = Files::from_paths(&paths, labels);
             let stamps = Stamps::take(folders(&files), listing.threads);
             let measures = measure(&files, listing).map_err(|misfit| file_error(&files, misfit))?;
-            let draft = Draft { described, base: Path::new("/"), files, classes: Vec::new() };
-            Ok((draft.finish(&measures)?, stamps))
+            let draft = Draft { described, files, classes: Vec::new() };
+            Ok((draft.finish(&measures, listing.threads)?, stamps))
         })
     }
 
@@ -132,12 +153,12 @@ impl Dataset {
     /// How many samples there are: at least one.
     #[expect(clippy::len_without_is_empty, reason = "a dataset without samples is an error when it is listed")]
     pub fn len(&self) -> u32 {
-        self.catalog.len()
+        self.files.len() as u32
     }
 
     /// The samples' sizes.
-    pub fn catalog(&self) -> &Arc<Catalog> {
-        &self.catalog
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.measured().catalog
     }
 
     /// A sample's label; 0 where there are none.
@@ -165,9 +186,31 @@ impl Dataset {
         &self.classes
     }
 
-    /// Differs between datasets: covers names below the dataset's folder, sizes, labels and times of change.
+    /// Differs between datasets: covers where they are, the names of their samples and the sizes.
     pub fn digest(&self) -> [u8; 16] {
-        self.digest
+        self.measured().digest
+    }
+
+    /// What its files were when they were measured last.
+    pub fn measured(&self) -> Measured {
+        self.measured.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Measures all files again: one has another size than when they were listed. What is saved is void.
+    pub fn measure_again(&self) -> Result<Measured, DatasetError> {
+        self.forget();
+        let listing = Listing { cache: None, threads: THREADS, progress: None };
+        let measures = measure(&self.files, &listing).map_err(|misfit| file_error(&self.files, misfit))?;
+        let measured = Measured::of(&self.files, &measures, THREADS)?;
+        *self.measured.write().unwrap_or_else(PoisonError::into_inner) = measured.clone();
+        Ok(measured)
+    }
+
+    /// The dataset is not any more what is saved of it: the next start lists it again.
+    pub fn forget(&self) {
+        if let Some(saved) = &self.saved {
+            saved.remove();
+        }
     }
 
     /// What people call it: its folder, its manifest, or how many files it has.
@@ -177,13 +220,20 @@ impl Dataset {
 
     /// Memory that it takes.
     pub fn memory_bytes(&self) -> usize {
-        self.files.memory_bytes() + self.catalog.len() as usize * size_of::<u64>()
+        self.files.memory_bytes() + self.files.len() * size_of::<u64>()
     }
 
     /// Saves a catalog of `root` and its class folders as if each held `files_per_class` files, for measurements.
     #[doc(hidden)]
     pub fn pretend_image_folder(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Result<()> {
         pretend(root, files_per_class, listing)
+    }
+}
+
+impl PartialEq for Dataset {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |dataset: &Self| (dataset.described.clone(), dataset.classes.clone(), dataset.measured());
+        parts(self) == parts(other) && self.files == other.files
     }
 }
 
@@ -201,15 +251,21 @@ fn saved_or_listed(
 ) -> Result<Dataset, DatasetError> {
     let saved = listing.cache.map(|folder| Saved::new(folder, key));
     if let Some(dataset) = saved.as_ref().and_then(|saved| saved.load(listing.threads)) {
-        return Ok(dataset);
+        return Ok(Dataset { saved, ..dataset });
     }
     let (dataset, stamps) = list()?;
-    match (saved, stamps.filter(Stamps::are_trusted)) {
+    match (&saved, stamps.filter(Stamps::are_trusted)) {
         (Some(saved), Some(stamps)) => saved.store(&dataset, &stamps),
         (Some(_), None) => tracing::debug!("catalog is not saved: a folder was changed just now"),
         (None, _) => {}
     }
-    Ok(dataset)
+    Ok(Dataset { saved, ..dataset })
+}
+
+/// The path as it was given, which names of samples begin with, and where that leads.
+fn image_folder_key(root: &Path) -> Key {
+    let resolved = fs::canonicalize(root).unwrap_or_default();
+    Key::new("image folder").with(root.as_os_str().as_bytes()).with(resolved.as_os_str().as_bytes())
 }
 
 fn list_manifest(path: &Path, text: &[u8], listing: &Listing<'_>) -> Result<(Dataset, Option<Stamps>), DatasetError> {
@@ -223,8 +279,8 @@ fn list_manifest(path: &Path, text: &[u8], listing: &Listing<'_>) -> Result<(Dat
     let stamps = Stamps::take(folders(&files), listing.threads);
     let measures = measure(&files, listing)
         .map_err(|misfit| line_error(listed.lines[misfit.index], file_error(&files, misfit).to_string()))?;
-    let draft = Draft { described: path.display().to_string(), base, files, classes: Vec::new() };
-    Ok((draft.finish(&measures)?, stamps))
+    let draft = Draft { described: path.display().to_string(), files, classes: Vec::new() };
+    Ok((draft.finish(&measures, listing.threads)?, stamps))
 }
 
 fn file_error(files: &Files, misfit: Misfit) -> DatasetError {
@@ -247,39 +303,59 @@ fn files_key(paths: &[PathBuf], labels: Option<&[i64]>) -> Key {
 }
 
 /// A dataset before it is measured.
-struct Draft<'a> {
+struct Draft {
     described: String,
-    /// Names in the digest begin here, so that a dataset may be moved.
-    base: &'a Path,
     files: Files,
     classes: Vec<String>,
 }
 
-impl Draft<'_> {
-    fn finish(self, measures: &[Measure]) -> Result<Dataset, DatasetError> {
+impl Draft {
+    fn finish(self, measures: &[Measure], threads: usize) -> Result<Dataset, DatasetError> {
         let samples = measures.len();
         // One number stays free.
         if samples >= u32::MAX as usize {
             return Err(DatasetError::TooMany { name: self.described, samples });
         }
-        let digest = digest(&self.files, self.base, measures);
-        let catalog = Arc::new(Catalog::new(measures.iter().map(|measure| measure.size_bytes).collect()));
-        Ok(Dataset { described: self.described, files: self.files, catalog, classes: self.classes, digest })
+        let measured = Measured::of(&self.files, measures, threads)?;
+        Ok(Dataset::new(self.described, self.files, self.classes, measured))
     }
 }
 
+impl Measured {
+    fn of(files: &Files, measures: &[Measure], threads: usize) -> Result<Self, DatasetError> {
+        let digest = digest(files, &resolved(files, threads)?, measures);
+        let sizes = measures.iter().map(|measure| measure.size_bytes).collect();
+        Ok(Self { catalog: Arc::new(Catalog::new(sizes)), digest })
+    }
+}
+
+/// Where the folders are, links followed.
+fn resolved(files: &Files, threads: usize) -> Result<Vec<PathBuf>, DatasetError> {
+    let given = folders(files);
+    let mut found: Vec<io::Result<PathBuf>> = Vec::new();
+    found.resize_with(given.len(), || Ok(PathBuf::new()));
+    in_chunks(&mut found, threads, |first, chunk| {
+        for (offset, place) in chunk.iter_mut().enumerate() {
+            *place = fs::canonicalize(OsStr::from_bytes(given.get(first + offset)));
+        }
+        Next::Go
+    });
+    let unreadable = |(index, found): (usize, io::Result<PathBuf>)| {
+        let path = || OsStr::from_bytes(given.get(index)).into();
+        found.map_err(|cause| DatasetError::Unreadable { path: path(), cause })
+    };
+    found.into_iter().enumerate().map(unreadable).collect()
+}
+
 /// The first 16 bytes of a SHA-256; numbers with a fixed width, texts behind their length.
-fn digest(files: &Files, base: &Path, measures: &[Measure]) -> [u8; 16] {
+fn digest(files: &Files, folders: &[PathBuf], measures: &[Measure]) -> [u8; 16] {
     let mut hash = Sha256::new();
-    let base = files::folder_bytes(base);
-    hash.update((files.folders.len() as u64).to_le_bytes());
-    for folder in files.folders.iter() {
-        let relative = folder.strip_prefix(base).filter(|rest| rest.is_empty() || rest.starts_with(b"/"));
-        let name = relative.unwrap_or(folder);
+    hash.update((folders.len() as u64).to_le_bytes());
+    for folder in folders {
+        let name = folder.as_os_str().as_bytes();
         hash.update((name.len() as u64).to_le_bytes());
         hash.update(name);
     }
-    hash.update([u8::from(files.labels.is_some())]);
     let mut record = Vec::new();
     for (index, measure) in measures.iter().enumerate() {
         let name = files.names.get(index);
@@ -288,8 +364,7 @@ fn digest(files: &Files, base: &Path, measures: &[Measure]) -> [u8; 16] {
         record.extend((name.len() as u64).to_le_bytes());
         record.extend(name);
         record.extend(measure.size_bytes.to_le_bytes());
-        record.extend(measure.mtime_ns.to_le_bytes());
-        record.extend(files.labels.as_ref().map_or(0, |labels| labels[index]).to_le_bytes());
+        record.extend(measure.link.to_le_bytes());
         hash.update(&record);
     }
     let whole: [u8; 32] = hash.finalize().into();
@@ -311,17 +386,16 @@ fn pretend(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Resu
         }
         classes.push(name);
     }
-    let measures = vec![Measure { size_bytes: 110_000, mtime_ns: 0 }; files.len()];
+    let measures = vec![Measure { size_bytes: 110_000, link: 0 }; files.len()];
     files.shrink();
     files.labels = Some(labels);
     folders.push(root.clone());
     let stamped = folders.iter().map(|folder| folder.as_os_str().as_bytes()).collect();
     let stamps = Stamps::take(stamped, listing.threads).ok_or(io::ErrorKind::NotFound)?;
-    let draft = Draft { described: root.display().to_string(), base: &root, files, classes };
-    let dataset = draft.finish(&measures).map_err(io::Error::other)?;
-    let key = Key::new("image folder").with(root.as_os_str().as_bytes());
+    let draft = Draft { described: root.display().to_string(), files, classes };
+    let dataset = draft.finish(&measures, listing.threads).map_err(io::Error::other)?;
     if let Some(cache) = listing.cache {
-        Saved::new(cache, &key).store(&dataset, &stamps);
+        Saved::new(cache, &image_folder_key(&root)).store(&dataset, &stamps);
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! A listed dataset in one file, so that it need not be listed again. The file is named by what was listed, and valid
-//! while the folders' times in it are the present ones. Whatever is wrong with it costs a listing, never the job.
+//! while the folders in it are what they were. Whatever is wrong with it costs a listing, never the job.
 //!
 //! Magic, version, checksum and key, then numbers in little endian and blocks behind their length. It is written beside
 //! its place and renamed, so that readers see all of it or nothing.
@@ -15,15 +15,16 @@ use foresee_core::catalog::Catalog;
 use tracing::{debug, warn};
 use twox_hash::{XxHash3_64, XxHash3_128};
 
-use super::Dataset;
 use super::files::Files;
 use super::names::Names;
 use super::stamps::Stamps;
+use super::{Dataset, Measured};
+use crate::stamp::Stamp;
 
 const MAGIC: &[u8; 8] = b"foreseeC";
 
 /// Changes with the format, and with what a listing finds.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Magic, version, checksum.
 const HEADER_BYTES: usize = 24;
@@ -50,6 +51,7 @@ impl Key {
 }
 
 /// Where a listed dataset is saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Saved {
     path: PathBuf,
     key: u128,
@@ -83,6 +85,15 @@ impl Saved {
         Some(dataset)
     }
 
+    /// What is saved is of no use any more.
+    pub(super) fn remove(&self) {
+        if let Err(error) = fs::remove_file(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            warn!(path = %self.path.display(), %error, "saved catalog is void, but cannot be removed; remove it");
+        }
+    }
+
     /// Saves a dataset; a folder that cannot be written to is logged.
     pub(super) fn store(&self, dataset: &Dataset, stamps: &Stamps) {
         if let Err(error) = self.write(&encode(dataset, stamps, self.key)) {
@@ -107,15 +118,15 @@ impl Saved {
 }
 
 fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
-    let Dataset { described, files, catalog, classes, digest } = dataset;
+    let Dataset { described, files, classes, .. } = dataset;
+    let Measured { catalog, digest } = dataset.measured();
     let mut out = Writer(vec![0; HEADER_BYTES]);
     out.0.extend(key.to_le_bytes());
     out.0.extend(digest);
     out.block(described.as_bytes());
     out.names(&classes.iter().map(String::as_bytes).collect());
     out.names(&stamps.paths);
-    out.numbers(stamps.mtimes_ns.iter().map(|mtime| mtime.to_le_bytes()));
-    out.0.extend(stamps.taken_ns.to_le_bytes());
+    out.numbers(stamps.stamps.iter().map(|stamp| stamp.to_bytes()));
     out.names(&files.folders);
     out.numbers(files.folder_of.iter().map(|folder| folder.to_le_bytes()));
     out.names(&files.names);
@@ -142,14 +153,16 @@ fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
     let classes =
         input.names()?.iter().map(|class| str::from_utf8(class).ok().map(str::to_owned)).collect::<Option<_>>()?;
     let paths = input.names()?;
-    let stamps =
-        Stamps { paths, mtimes_ns: input.numbers(i64::from_le_bytes)?, taken_ns: i64::from_le_bytes(input.array()?) };
+    let stamps = input.numbers(|bytes| Stamp::from_bytes(&bytes))?.into_iter().collect::<Option<_>>()?;
+    let stamps = Stamps { paths, stamps };
     let (folders, folder_of, names) = (input.names()?, input.numbers(u32::from_le_bytes)?, input.names()?);
     let labels = input.numbers(i64::from_le_bytes)?;
     let sizes = input.numbers(u64::from_le_bytes)?;
     let files = Files { folders, folder_of, names, labels: (!labels.is_empty()).then_some(labels) };
-    let dataset = Dataset { described, files, catalog: Arc::new(Catalog::new(sizes)), classes, digest };
-    (input.0.is_empty() && is_sound(&dataset)).then_some((dataset, stamps))
+    let measured = Measured { catalog: Arc::new(Catalog::new(sizes)), digest };
+    let dataset = Dataset::new(described, files, classes, measured);
+    let is_sound = input.0.is_empty() && is_sound(&dataset) && stamps.paths.len() == stamps.stamps.len();
+    is_sound.then_some((dataset, stamps))
 }
 
 /// Whether all parts have the same number of samples, and every folder that is referred to is there.
@@ -159,7 +172,7 @@ fn is_sound(dataset: &Dataset) -> bool {
     samples > 0
         && samples < u32::MAX as usize
         && files.folder_of.len() == samples
-        && dataset.catalog.len() as usize == samples
+        && dataset.catalog().len() as usize == samples
         && files.labels.as_ref().is_none_or(|labels| labels.len() == samples)
         && files.folder_of.iter().all(|&folder| (folder as usize) < files.folders.len())
 }
@@ -230,14 +243,18 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::RwLock;
+
     use super::*;
 
     fn small() -> (Dataset, Stamps) {
         let files = Files::from_paths(&["/a/1", "/b/2", "/a/3"].map(PathBuf::from), Some(vec![1, -2, 3]));
         let catalog = Arc::new(Catalog::new(vec![10, 0, u64::MAX / 2]));
         let classes = vec!["one".to_owned(), String::new()];
-        let stamps = Stamps { paths: files.folders.clone(), mtimes_ns: vec![-1, 5], taken_ns: 7 };
-        (Dataset { described: "three".to_owned(), files, catalog, classes, digest: [3; 16] }, stamps)
+        let stamp = Stamp { mtime_ns: -1, trusted: true, ..Stamp::default() };
+        let other = Stamp { size_bytes: 1, mtime_ns: 2, ctime_ns: 3, inode: 4, mount: 5, trusted: true };
+        let stamps = Stamps { paths: files.folders.clone(), stamps: vec![stamp, other] };
+        (Dataset::new("three".to_owned(), files, classes, Measured { catalog, digest: [3; 16] }), stamps)
     }
 
     #[test]
@@ -271,7 +288,7 @@ mod tests {
         dataset.files.labels = Some(vec![1]);
         assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
         let (mut dataset, stamps) = small();
-        dataset.catalog = Arc::new(Catalog::new(vec![1]));
+        dataset.measured = RwLock::new(Measured { catalog: Arc::new(Catalog::new(vec![1])), digest: [3; 16] });
         assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
     }
 }

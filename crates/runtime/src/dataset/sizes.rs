@@ -1,22 +1,24 @@
-//! How large each file is and when it changed last: one `stat` a file, many at a time, because storage far away takes
-//! long to answer each.
+//! How large each file is, and where it is if its name is a link: one `lstat` a file, many at a time, because storage far
+//! away takes long to answer each.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 
+use twox_hash::XxHash3_128;
+
 use super::Listing;
 use super::error::FileProblem;
 use super::files::Files;
 use super::parallel::{Next, in_chunks};
-use super::stamps::mtime_ns;
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Measure {
     pub(super) size_bytes: u64,
-    pub(super) mtime_ns: i64,
+    /// Of the file that a link leads to, a number made of its resolved path; 0 where the name is no link.
+    pub(super) link: u128,
 }
 
 /// A file that is no sample.
@@ -68,9 +70,14 @@ fn measure_chunk(files: &Files, first: usize, chunk: &mut [Measure]) -> Result<(
 }
 
 fn measure_one(path: &OsStr) -> Result<Measure, FileProblem> {
-    let metadata = fs::metadata(path)?;
+    let mut metadata = fs::symlink_metadata(path)?;
+    let mut link = 0;
+    if metadata.is_symlink() {
+        metadata = fs::metadata(path)?;
+        link = XxHash3_128::oneshot(fs::canonicalize(path)?.as_os_str().as_bytes());
+    }
     match metadata.file_type() {
-        kind if kind.is_file() => Ok(Measure { size_bytes: metadata.len(), mtime_ns: mtime_ns(&metadata) }),
+        kind if kind.is_file() => Ok(Measure { size_bytes: metadata.len(), link }),
         kind if kind.is_dir() => Err(FileProblem::Folder),
         _ => Err(FileProblem::Special),
     }

@@ -1,74 +1,56 @@
-//! Folders and when they changed last. A catalog is valid while its folders' times are what they were.
+//! Folders and what they were when they were listed. A catalog is valid while they are the same.
 //!
-//! A folder that changed just before it was listed may change again within the same tick of its storage's clock without
-//! a new time. Such a one is not trusted: what was listed is used, but not saved.
+//! A folder that changed just before it was listed is not trusted: what was listed is used, but not saved.
 
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::names::Names;
 use super::parallel::{Next, in_chunks};
+use crate::stamp::Stamp;
 
-/// No storage in use has a coarser clock, except FAT (2 s), which holds no large dataset.
-const TICK_NS: i64 = 1_000_000_000;
-
-/// When something was changed last, in nanoseconds since 1970.
-pub(super) fn mtime_ns(metadata: &Metadata) -> i64 {
-    metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
-}
-
-/// Now, on the clock of the files.
-pub(super) fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// Paths with their times.
+/// Paths with their stamps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamps {
     pub(super) paths: Names,
-    pub(super) mtimes_ns: Vec<i64>,
-    /// When the first was looked at; before anything was listed.
-    pub(super) taken_ns: i64,
+    /// Each taken before what it stands for was listed.
+    pub(super) stamps: Vec<Stamp>,
 }
 
 impl Stamps {
-    /// The present times of `paths`; nothing if one of them cannot be looked at.
+    /// The present stamps of `paths`; nothing if one of them cannot be looked at.
     pub(super) fn take(paths: Names, threads: usize) -> Option<Self> {
-        let taken_ns = now_ns();
-        let mtimes_ns = mtimes(&paths, threads)?;
-        Some(Self { paths, mtimes_ns, taken_ns })
+        let stamps = look(&paths, threads)?;
+        Some(Self { paths, stamps })
     }
 
     /// These and then those.
     pub(super) fn and(mut self, others: &Self) -> Self {
         others.paths.iter().for_each(|path| self.paths.push(path));
-        self.mtimes_ns.extend(&others.mtimes_ns);
-        self.taken_ns = self.taken_ns.min(others.taken_ns);
+        self.stamps.extend(&others.stamps);
         self
     }
 
     /// Whether a later change is certain to show.
     pub(super) fn are_trusted(&self) -> bool {
-        self.mtimes_ns.iter().all(|&mtime_ns| self.taken_ns.saturating_sub(mtime_ns) >= TICK_NS)
+        self.stamps.iter().all(|stamp| stamp.trusted)
     }
 
-    /// Whether nothing changed since.
+    /// Whether nothing changed since. A folder in another file system of the same host is another one: a link on the way to
+    /// it may lead elsewhere now. Listing again after a mount costs time, taking one folder for another would cost samples.
     pub(super) fn are_current(&self, threads: usize) -> bool {
-        mtimes(&self.paths, threads).is_some_and(|now| now == self.mtimes_ns)
+        let is_current = |(then, now): (&Stamp, &Stamp)| then.still_holds(now) && !then.is_of_other_mount(now);
+        look(&self.paths, threads).is_some_and(|now| self.stamps.iter().zip(&now).all(is_current))
     }
 }
 
-fn mtimes(paths: &Names, threads: usize) -> Option<Vec<i64>> {
+fn look(paths: &Names, threads: usize) -> Option<Vec<Stamp>> {
     let mut found = vec![None; paths.len()];
     in_chunks(&mut found, threads, |first, chunk| {
-        for (offset, mtime) in chunk.iter_mut().enumerate() {
+        for (offset, stamp) in chunk.iter_mut().enumerate() {
             let path = OsStr::from_bytes(paths.get(first + offset));
-            match fs::metadata(path) {
-                Ok(metadata) => *mtime = Some(mtime_ns(&metadata)),
+            match Stamp::of_path(path) {
+                Ok((now, _)) => *stamp = Some(now),
                 Err(_) => return Next::Stop,
             }
         }
@@ -81,21 +63,26 @@ fn mtimes(paths: &Names, threads: usize) -> Option<Vec<i64>> {
 mod tests {
     use super::*;
 
-    fn stamps(taken_ns: i64, mtimes_ns: Vec<i64>) -> Stamps {
-        Stamps { paths: Names::default(), mtimes_ns, taken_ns }
-    }
-
-    #[test]
-    fn trusts_only_folders_that_rested_for_a_second() {
-        let now = 5_000_000_000;
-        assert!(stamps(now, vec![4_000_000_000, 0]).are_trusted());
-        assert!(!stamps(now, vec![4_000_000_001, 0]).are_trusted());
-        assert!(!stamps(now, vec![6_000_000_000]).are_trusted());
-    }
-
     #[test]
     fn a_path_that_is_gone_has_no_stamp() {
         let gone: Names = [b"/nowhere/at/all".as_slice()].into_iter().collect();
         assert_eq!(Stamps::take(gone, 2), None);
+    }
+
+    #[test]
+    fn a_folder_of_another_mount_of_this_host_is_another_folder() {
+        let here: Names = [b"/".as_slice()].into_iter().collect();
+        let taken = Stamps::take(here, 1).unwrap();
+        let trusted = |mount: fn(u64) -> u64| Stamps {
+            stamps: taken
+                .stamps
+                .iter()
+                .map(|stamp| Stamp { trusted: true, mount: mount(stamp.mount), ..*stamp })
+                .collect(),
+            ..taken.clone()
+        };
+        assert!(trusted(|mount| mount).are_current(1));
+        assert!(!trusted(|mount| mount ^ 1).are_current(1));
+        assert!(trusted(|mount| mount ^ 1 << 32).are_current(1), "of a boot before this one");
     }
 }

@@ -42,12 +42,9 @@ fn age(path: &Path, seconds: u64) {
     File::open(path).unwrap().set_modified(then).unwrap();
 }
 
-/// Lets all folders in `root` rest.
-fn age_folders(root: &Path) {
-    for entry in fs::read_dir(root).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir()) {
-        age_folders(&entry.path());
-    }
-    age(root, 100);
+/// Lets all that was written rest until it is trusted: times of change cannot be set.
+fn rest() {
+    std::thread::sleep(Duration::from_millis(2100));
 }
 
 /// Paths below `root`, with labels.
@@ -336,15 +333,16 @@ fn progress_only_grows_and_reaches_the_end() {
 }
 
 #[test]
-fn the_digest_stays_when_a_dataset_moves_and_changes_with_all_that_is_listed() {
+fn a_dataset_is_its_resolved_path_with_its_names_and_sizes() {
     let root = tree(&["v1/a/1.png", "v1/b/2.png"]);
     let (before, after) = (root.path().join("v1"), root.path().join("v2"));
-    age(&before.join("a/1.png"), 50);
     let digest = |root: &Path| Dataset::image_folder(root, &UNSAVED).unwrap().digest();
     let mut digests = vec![digest(&before)];
+    let link = root.path().join("cur");
+    symlink("v1", &link).unwrap();
+    age(&before.join("a/1.png"), 50);
+    assert_eq!(digest(&link), digests[0], "whichever way leads there, and whenever it was written");
     fs::rename(&before, &after).unwrap();
-    assert_eq!(digest(&after), digests[0]);
-    age(&after.join("a/1.png"), 60);
     digests.push(digest(&after));
     fs::write(after.join("b/2.png"), "longer than before").unwrap();
     digests.push(digest(&after));
@@ -353,9 +351,14 @@ fn the_digest_stays_when_a_dataset_moves_and_changes_with_all_that_is_listed() {
     fs::rename(after.join("b"), after.join("c")).unwrap();
     digests.push(digest(&after));
     let paths = vec![after.join("a/1.png"), after.join("c/3.png")];
-    for labels in [None, Some(vec![0, 0]), Some(vec![0, 1])] {
-        digests.push(Dataset::files(paths.clone(), labels, &UNSAVED).unwrap().digest());
-    }
+    let listed = |labels| Dataset::files(paths.clone(), labels, &UNSAVED).unwrap().digest();
+    assert_eq!(listed(None), digest(&after));
+    assert_eq!(listed(None), listed(Some(vec![0, 1])), "labels are not among its bytes");
+    let elsewhere = tree(&["3.png"]);
+    fs::write(elsewhere.path().join("3.png"), fs::read(after.join("c/3.png")).unwrap()).unwrap();
+    fs::remove_file(after.join("c/3.png")).unwrap();
+    symlink(elsewhere.path().join("3.png"), after.join("c/3.png")).unwrap();
+    digests.push(listed(None));
     let all = digests.len();
     digests.sort_unstable();
     digests.dedup();
@@ -370,12 +373,10 @@ fn saved_file(cache: &Path) -> Option<PathBuf> {
     first
 }
 
-/// Takes a file away so that its folder does not show it.
-fn remove_unseen(file: &Path) {
-    let folder = file.parent().unwrap();
-    let before = fs::metadata(folder).unwrap().modified().unwrap();
-    fs::remove_file(file).unwrap();
-    File::open(folder).unwrap().set_modified(before).unwrap();
+/// Sizes of all samples.
+fn sizes(dataset: &Dataset) -> Vec<u64> {
+    let catalog = dataset.catalog();
+    catalog.samples().map(|sample| catalog.size(sample).0).collect()
 }
 
 #[test]
@@ -383,14 +384,55 @@ fn a_saved_catalog_is_reused_until_a_folder_changes() {
     let (root, cache) = (tree(&["a/1.png", "a/2.png", "b/c/3.png"]), tempfile::tempdir().unwrap());
     let cache = cache.path().join("made/for/it");
     let open = || Dataset::image_folder(root.path(), &saving(&cache)).unwrap();
-    age_folders(root.path());
+    rest();
     let first = open();
-    remove_unseen(&root.path().join("a/1.png"));
+    fs::write(root.path().join("a/1.png"), b"in place, which its folder does not show").unwrap();
     assert_eq!(open(), first);
-    age(&root.path().join("b/c"), 50);
-    assert_eq!(open().len(), 2);
+    let folder = root.path().join("b/c");
+    let before = fs::metadata(&folder).unwrap().modified().unwrap();
     add(root.path(), "b/c/4.png");
-    assert_eq!(open().len(), 3);
+    File::open(&folder).unwrap().set_modified(before).unwrap();
+    assert_eq!(open().len(), 4, "a time of modification can be set, the time of change tells");
+}
+
+#[test]
+fn a_saved_catalog_of_files_that_have_other_sizes_is_listed_again() {
+    let (root, cache) = (tree(&["a/1.png", "a/2.png"]), tempfile::tempdir().unwrap());
+    let open = || Dataset::image_folder(root.path(), &saving(cache.path())).unwrap();
+    rest();
+    let dataset = open();
+    let digest = dataset.digest();
+    fs::write(root.path().join("a/1.png"), b"other").unwrap();
+    assert_eq!(sizes(&open()), [7, 7], "nobody has looked yet");
+    dataset.measure_again().unwrap();
+    assert_eq!(sizes(&dataset), [5, 7]);
+    assert_ne!(dataset.digest(), digest);
+    assert_eq!(sizes(&open()), [5, 7]);
+    fs::write(root.path().join("a/2.png"), b"too").unwrap();
+    open().forget();
+    assert_eq!(sizes(&open()), [5, 3]);
+}
+
+#[test]
+fn a_link_that_leads_to_another_dataset_now_is_listed_again() {
+    let (root, cache) = (tree(&["v1/a/1.png", "v2/a/1.png", "v2/a/2.png"]), tempfile::tempdir().unwrap());
+    let link = root.path().join("cur");
+    for folder in ["v1/a", "v1", "v2/a", "v2"] {
+        let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        File::open(root.path().join(folder)).unwrap().set_modified(then).unwrap();
+    }
+    rest();
+    let open = || Dataset::image_folder(&link, &saving(cache.path())).unwrap();
+    let digests = [("v1", 1), ("v2", 2), ("v1", 1)].map(|(version, samples)| {
+        let _ = fs::remove_file(&link);
+        symlink(version, &link).unwrap();
+        let dataset = open();
+        assert_eq!(dataset.len(), samples, "{version}");
+        assert_eq!(dataset, open(), "{version}, saved");
+        dataset.digest()
+    });
+    assert_eq!(digests[0], digests[2]);
+    assert_ne!(digests[0], digests[1]);
 }
 
 #[test]
@@ -398,16 +440,15 @@ fn lists_and_manifests_are_saved_and_reused_too() {
     let (root, cache) = (tree(&["a/1", "b/2", "m/list"]), tempfile::tempdir().unwrap());
     let (paths, manifest) = (["a/1", "b/2"].map(|name| root.path().join(name)), root.path().join("m/list"));
     fs::write(&manifest, "../a/1\n../b/2\n").unwrap();
-    age(&manifest, 100);
-    age_folders(root.path());
+    rest();
     let files = |labels| Dataset::files(paths.to_vec(), labels, &saving(cache.path()));
     let listed = || Dataset::manifest(&manifest, &saving(cache.path()));
     let (plain, labelled, manifested) = (files(None).unwrap(), files(Some(vec![1, 2])).unwrap(), listed().unwrap());
-    remove_unseen(&paths[0]);
+    fs::write(&paths[0], b"in place").unwrap();
     assert_eq!(files(None).unwrap(), plain);
     assert_eq!(files(Some(vec![1, 2])).unwrap(), labelled);
     assert_eq!(listed().unwrap(), manifested);
-    assert!(files(Some(vec![2, 1])).is_err());
+    assert_eq!(sizes(&files(Some(vec![2, 1])).unwrap()), [8, 3], "a list of its own");
     fs::write(&manifest, "../b/2\n").unwrap();
     assert_eq!(listed().unwrap().len(), 1);
 }
@@ -422,7 +463,7 @@ fn a_folder_that_changed_just_now_is_listed_again() {
 #[test]
 fn a_damaged_saved_catalog_is_made_anew() {
     let (root, cache) = (tree(&["a/1.png", "b/2.png"]), tempfile::tempdir().unwrap());
-    age_folders(root.path());
+    rest();
     let open = || Dataset::image_folder(root.path(), &saving(cache.path())).unwrap();
     let first = open();
     let saved = saved_file(cache.path()).unwrap();
@@ -446,8 +487,7 @@ fn a_damaged_saved_catalog_is_made_anew() {
 fn the_saved_catalog_of_another_dataset_is_not_used() {
     let (one, two) = (tree(&["a/1.png"]), tree(&["b/2.png"]));
     let (cache, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    age_folders(one.path());
-    age_folders(two.path());
+    rest();
     Dataset::image_folder(one.path(), &saving(cache.path())).unwrap();
     Dataset::image_folder(two.path(), &saving(other.path())).unwrap();
     fs::copy(saved_file(cache.path()).unwrap(), saved_file(other.path()).unwrap()).unwrap();
@@ -457,7 +497,7 @@ fn the_saved_catalog_of_another_dataset_is_not_used() {
 #[test]
 fn a_cache_folder_that_cannot_be_written_costs_nothing_but_the_listing() {
     let root = tree(&["a/1.png", "file"]);
-    age_folders(root.path());
+    rest();
     assert_eq!(Dataset::image_folder(root.path(), &saving(&root.path().join("file"))).unwrap().len(), 1);
 }
 

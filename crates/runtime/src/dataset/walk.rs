@@ -7,7 +7,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirEntry};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex};
 
@@ -17,7 +16,8 @@ use super::files::{Files, folder_bytes};
 use super::names::Names;
 use super::order::python_order;
 use super::parallel::on_threads;
-use super::stamps::{Stamps, mtime_ns, now_ns};
+use super::stamps::Stamps;
+use crate::stamp::Stamp;
 
 /// What a walk found.
 #[derive(Debug)]
@@ -30,7 +30,6 @@ pub(super) struct Found {
 
 /// Walks through the class folders of `root`.
 pub(super) fn walk(root: &Path, threads: usize) -> Result<Found, DatasetError> {
-    let taken_ns = now_ns();
     let top = read_root(root)?;
     let classes = top.below.iter().map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let todo = todo_below(&top, 0).enumerate().map(|(class, todo)| Todo { class: class as u32, ..todo }).collect();
@@ -42,8 +41,7 @@ pub(super) fn walk(root: &Path, threads: usize) -> Result<Found, DatasetError> {
     folders.insert(0, top);
     let stamps = Stamps {
         paths: folders.iter().map(|folder| folder.path.as_os_str().as_bytes()).collect(),
-        mtimes_ns: folders.iter().map(|folder| folder.mtime_ns).collect(),
-        taken_ns,
+        stamps: folders.iter().map(|folder| folder.stamp).collect(),
     };
     Ok(Found { files: gather(&folders[1..]), classes, stamps })
 }
@@ -55,7 +53,7 @@ type Identity = (u64, u64);
 struct Folder {
     path: PathBuf,
     class: u32,
-    mtime_ns: i64,
+    stamp: Stamp,
     /// Itself and the folders it was reached through.
     line: Vec<Identity>,
     /// Names of samples, sorted.
@@ -143,8 +141,8 @@ fn read_folder(todo: Todo) -> Result<Folder, DatasetError> {
     let Todo { path, class, above: mut line } = todo;
     let unreadable = |cause| DatasetError::Unreadable { path: path.clone(), cause };
     // Before its entries: a change while they are read must show later.
-    let metadata = fs::metadata(&path).map_err(unreadable)?;
-    let identity = (metadata.dev(), metadata.ino());
+    let (stamp, _) = Stamp::of_path(&path).map_err(unreadable)?;
+    let identity = (stamp.mount, stamp.inode);
     if line.contains(&identity) {
         return Err(DatasetError::Loop(path));
     }
@@ -162,7 +160,7 @@ fn read_folder(todo: Todo) -> Result<Folder, DatasetError> {
     samples.sort_unstable_by(|a, b| python_order(a.as_bytes(), b.as_bytes()));
     below.sort_unstable_by(|a, b| python_order(a.as_bytes(), b.as_bytes()));
     let samples = samples.iter().map(|name| name.as_bytes()).collect();
-    Ok(Folder { class, mtime_ns: mtime_ns(&metadata), line, samples, below, is_empty, path })
+    Ok(Folder { class, stamp, line, samples, below, is_empty, path })
 }
 
 /// Whether it is a folder or a link to one. A link that leads nowhere is none.

@@ -63,7 +63,7 @@ impl Job {
         deadline: Instant,
     ) -> Result<Option<MutexGuard<'a, State>>, JobError> {
         consumer.since.get_or_insert_with(Instant::now);
-        if self.spec.policy == "naive" {
+        if shared.spec.policy == "naive" {
             return self.gather_on_demand(consumer, shared, wanted, deadline);
         }
         if std::mem::take(&mut consumer.reported) {
@@ -146,7 +146,7 @@ impl Job {
             let staged = self.try_again(shared)?;
             let mut state = shared.state();
             state.slots.clear();
-            let (bytes, took) = (self.spec.catalog.size(staged.sample), Seconds(began.elapsed().as_secs_f64()));
+            let (bytes, took) = (shared.spec.catalog.size(staged.sample), Seconds(began.elapsed().as_secs_f64()));
             state.tally.record(Event::Read { origin: Origin::Source, bytes, took });
             let lease = Lease::new(shared, &staged, None, state.generation);
             consumer.taking.push(Taken::new(&staged, lease));
@@ -162,7 +162,7 @@ impl Job {
         let read = match read {
             Ok(piece) => Ok((wanted, piece)),
             Err(cause) => {
-                let skips = self.spec.on_error == OnError::Skip;
+                let skips = shared.spec.on_error == OnError::Skip && !self.is_void(shared);
                 let instead = if skips { shared.substitute(wanted, &cause, &mut part, image) } else { None };
                 instead.ok_or(cause)
             }
@@ -183,7 +183,8 @@ impl Job {
     }
 
     fn broken(&self, sample: SampleId, cause: Arc<ReadError>) -> JobError {
-        JobError::Sample { rank: self.spec.rank, sample, name: self.spec.source.name(sample), cause }
+        let spec = self.spec();
+        JobError::Sample { rank: spec.rank, sample, name: spec.source.name(sample), cause }
     }
 
     /// Makes a batch of what was taken, and steps on.
@@ -199,12 +200,12 @@ impl Job {
         let first = consumer.index;
         let samples = consumer.taking.drain(..).zip(first..).map(|(taken, index)| Sample {
             id: taken.id,
-            padded: consumer.layout.dealt(self.spec.rank(), step, index).padded,
+            padded: consumer.layout.dealt(shared.spec.rank(), step, index).padded,
             lease: taken.lease,
         });
         let batch = Batch { epoch: epoch.0, step: step.0, samples: samples.collect() };
         consumer.index += batch.samples.len() as u32;
-        if consumer.index >= consumer.layout.local_len(self.spec.rank(), step) {
+        if consumer.index >= consumer.layout.local_len(shared.spec.rank(), step) {
             consumer.step_on();
         }
         self.note_place(consumer);
@@ -245,6 +246,12 @@ impl Consumer {
     /// Goes on elsewhere.
     pub(super) fn move_to(&mut self, mark: Mark) {
         *self = Self::new(self.layout.clone(), self.began_with, mark, 0);
+    }
+
+    /// Takes what was handed over of this step as it was, and all else of it anew.
+    pub(super) fn begin_step_anew(&mut self) {
+        self.taking.clear();
+        (self.skip, self.reported) = (self.index, false);
     }
 
     fn step_on(&mut self) {

@@ -4,7 +4,7 @@
 //! - `state`: what threads share, behind one lock, and what they are to read; `threads`: how many of them may be busy;
 //!   `window`: how far ahead.
 //! - `consume`: handing samples over.
-//! - `stores`: arena and tiers; `work`: what a loader thread does; `lease`: samples in the trainer's hands.
+//! - `stores`: arena and tiers; `looks`: whether what they hold is still what the source has; `work`: what a loader thread does; `lease`: samples in the trainer's hands.
 //! - `saved`: where a job stands, to go on later; `stats`: what happened so far.
 //!
 //! Nothing is started before the first sample is asked for. Whoever asks sleeps at most as long as it says, so that a
@@ -13,6 +13,7 @@
 mod consume;
 mod error;
 mod lease;
+mod looks;
 mod saved;
 mod shelf;
 mod spec;
@@ -24,7 +25,7 @@ mod threads;
 mod window;
 mod work;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,7 @@ use foresee_core::stream::{Layout, Mark, Orders, Shuffle};
 use self::consume::Consumer;
 pub use self::error::JobError;
 pub use self::lease::Lease;
+use self::looks::Looks;
 pub use self::saved::Saved;
 pub use self::spec::{Images, JobSpec, OnError, POLICIES};
 use self::state::State;
@@ -54,11 +56,14 @@ pub(crate) struct Shared {
     /// The trainer's next samples are there, or something is wrong with them.
     ready: Condvar,
     stores: Stores,
+    looks: Looks,
     pool: Arc<Pool>,
     trace: Option<Trace>,
     /// Whether the trainer waits.
     waiting: AtomicBool,
     reads: AtomicU64,
+    /// Whether a sample has another size than the catalog says: it is void.
+    void: AtomicBool,
     /// What a sample takes of the staging buffer, on average and at most.
     mean_bytes: u64,
     largest_bytes: u64,
@@ -138,7 +143,8 @@ pub enum Asked {
 
 /// One rank's job.
 pub struct Job {
-    spec: Arc<JobSpec>,
+    /// Only measuring the dataset again before the first batch changes it.
+    spec: RwLock<Arc<JobSpec>>,
     /// Only another order for an epoch to come changes it.
     orders: RwLock<Orders>,
     consumer: Mutex<Consumer>,
@@ -155,6 +161,8 @@ pub struct Job {
     made: Instant,
     /// Nanoseconds from `made` to the first batch; 0 is none yet.
     first_batch_ns: AtomicU64,
+    /// How often the dataset was measured again.
+    measured: AtomicU32,
     closed: AtomicBool,
 }
 
@@ -179,7 +187,7 @@ impl Job {
 
     fn at(spec: Arc<JobSpec>, orders: Orders, consumer: Consumer) -> Self {
         let job = Self {
-            spec,
+            spec: RwLock::new(spec),
             orders: RwLock::new(orders),
             at: [AtomicU64::new(0), AtomicU64::new(0)],
             course: RwLock::new((consumer.layout.clone(), consumer.began_with)),
@@ -189,6 +197,7 @@ impl Job {
             ended: Mutex::new(None),
             made: Instant::now(),
             first_batch_ns: AtomicU64::new(0),
+            measured: AtomicU32::new(0),
             closed: AtomicBool::new(false),
         };
         job.note_place(&job.consumer());
@@ -196,8 +205,8 @@ impl Job {
     }
 
     /// What it was made from.
-    pub fn spec(&self) -> &JobSpec {
-        &self.spec
+    pub fn spec(&self) -> Arc<JobSpec> {
+        Arc::clone(&self.spec.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Steps in an epoch.
@@ -230,17 +239,35 @@ impl Job {
         if consumer.mark.epoch.0 >= self.epochs() {
             return Ok(Asked::End);
         }
-        let shared = self.running(&consumer)?;
+        loop {
+            let shared = self.running(&consumer)?;
+            let asked = self.ask(&mut consumer, &shared, deadline, limit);
+            if !self.is_void(&shared) || !self.measure_again(&mut consumer, &shared)? {
+                return asked;
+            }
+        }
+    }
+
+    fn ask(
+        &self,
+        consumer: &mut Consumer,
+        shared: &Arc<Shared>,
+        deadline: Instant,
+        limit: Option<u32>,
+    ) -> Result<Asked, JobError> {
         while consumer.skip > 0 {
-            let Some(state) = self.gather(&mut consumer, &shared, 1, deadline)? else { return Ok(Asked::NotYet) };
+            let Some(state) = self.gather(consumer, shared, 1, deadline)? else { return Ok(Asked::NotYet) };
             shared.go_on(state);
             consumer.taking.clear();
             consumer.skip -= 1;
         }
-        let left = consumer.layout.local_len(self.spec.rank(), consumer.mark.step) - consumer.index;
+        let left = consumer.layout.local_len(shared.spec.rank(), consumer.mark.step) - consumer.index;
         let wanted = limit.map_or(left, |limit| left.min(limit));
-        let gathered = self.gather(&mut consumer, &shared, wanted as usize, deadline)?;
-        Ok(gathered.map_or(Asked::NotYet, |state| Asked::Batch(self.hand_over(&mut consumer, &shared, state))))
+        let gathered = self.gather(consumer, shared, wanted as usize, deadline)?;
+        match gathered {
+            Some(state) if !self.is_void(shared) => Ok(Asked::Batch(self.hand_over(consumer, shared, state))),
+            Some(_) | None => Ok(Asked::NotYet),
+        }
     }
 
     /// Moves to the beginning of an epoch that is not behind. Nothing is read to get there.
@@ -262,7 +289,7 @@ impl Job {
     pub fn indices(&self, epoch: u32, step: u32) -> Vec<SampleId> {
         let mut consumer = self.consumer();
         let order = consumer.order(&self.orders(), Epoch(epoch));
-        let (rank, step) = (self.spec.rank(), Step(step));
+        let (rank, step) = (self.spec().rank(), Step(step));
         let len = consumer.layout.local_len(rank, step);
         (0..len).map(|index| order.sample(consumer.layout.dealt(rank, step, index).position)).collect()
     }
@@ -270,15 +297,16 @@ impl Job {
     /// Where it stands, to go on from later.
     pub fn save(&self) -> Saved {
         let consumer = self.consumer();
-        Saved::of(&self.spec, &consumer.layout, consumer.began_with, consumer.mark, consumer.index)
+        Saved::of(&self.spec(), &consumer.layout, consumer.began_with, consumer.mark, consumer.index)
     }
 
     /// Goes on where another run of this job stood, perhaps with another number of ranks.
     pub fn load(&self, saved: &Saved) -> Result<(), JobError> {
-        let layout = saved.layout(&self.spec, self.orders().len())?;
-        let mark = saved.mark(&self.spec, &layout)?;
+        let spec = self.spec();
+        let layout = saved.layout(&spec, self.orders().len())?;
+        let mark = saved.mark(&spec, &layout)?;
         let mut consumer = self.consumer();
-        let index = saved.index_for(&self.spec, &layout, mark)?;
+        let index = saved.index_for(&spec, &layout, mark)?;
         *self.course.write().unwrap_or_else(PoisonError::into_inner) = (layout.clone(), saved.began_with);
         *consumer = Consumer::new(layout, saved.began_with, mark, index);
         self.note_place(&consumer);
@@ -289,13 +317,14 @@ impl Job {
     /// one; what tiers hold stays.
     pub fn reorder(&self, mark: Mark, list: Vec<SampleId>) -> Result<(), JobError> {
         let epochs = mark.epoch.0.saturating_add(1);
-        let orders = Orders::new(Shuffle::Explicit([list].into()), self.spec.catalog.len(), epochs)?;
-        let layout = self.spec.layout(orders.len())?;
+        let spec = self.spec();
+        let orders = Orders::new(Shuffle::Explicit([list].into()), spec.catalog.len(), epochs)?;
+        let layout = spec.layout(orders.len())?;
         let mark = if mark.step.0 < layout.steps() { mark } else { Mark { epoch: Epoch(epochs), step: Step(0) } };
         let mut consumer = self.consumer();
         *self.orders.write().unwrap_or_else(PoisonError::into_inner) = orders;
-        *self.course.write().unwrap_or_else(PoisonError::into_inner) = (layout.clone(), self.spec.dealt_to());
-        *consumer = Consumer::new(layout, self.spec.dealt_to(), mark, 0);
+        *self.course.write().unwrap_or_else(PoisonError::into_inner) = (layout.clone(), spec.dealt_to());
+        *consumer = Consumer::new(layout, spec.dealt_to(), mark, 0);
         self.restart(&consumer)
     }
 
@@ -318,8 +347,8 @@ impl Job {
     pub fn instead_of(&self, sample: SampleId, tried: u64) -> Option<(u64, SampleId, Vec<u8>)> {
         let shared = self.lock_running().clone()?;
         shared.others(sample, tried).find_map(|(tried, other)| {
-            let mut data = vec![0; self.spec.catalog.size(other).0 as usize];
-            shared.read_source(other, &mut data).0.ok().map(|()| (tried, other, data))
+            let mut data = vec![0; shared.spec.catalog.size(other).0 as usize];
+            shared.read_source(other, &mut data).0.ok().map(|_| (tried, other, data))
         })
     }
 
@@ -327,7 +356,7 @@ impl Job {
     pub fn note_skipped(&self, sample: SampleId, other: SampleId, why: &str) {
         if let Some(shared) = self.lock_running().clone() {
             shared.state().counts.skipped += 1;
-            let name = self.spec.source.name(sample);
+            let name = shared.spec.source.name(sample);
             tracing::warn!("sample {sample} ({name}): {why}; sample {other} is in its place");
         }
     }
@@ -356,7 +385,7 @@ impl Job {
     pub fn recording(&self) -> Option<(Vec<Entry>, Desk)> {
         let shared = self.lock_running().clone()?;
         let entries = shared.state().desk.record()?.to_vec();
-        let consumer = Consumer::new(self.consumer().layout.clone(), self.spec.dealt_to(), Mark::START, 0);
+        let consumer = Consumer::new(self.consumer().layout.clone(), shared.spec.dealt_to(), Mark::START, 0);
         let desk = self.desk(&consumer, &shared.stores, &[]).ok()?;
         Some((entries, desk))
     }
@@ -384,7 +413,7 @@ impl Job {
         // A lock that is only held for reading at the time of the fork can still be read.
         let (layout, began_with) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
         let consumer = Consumer::new(layout, began_with, mark, index);
-        Ok(Self::at(Arc::clone(&self.spec), self.orders().anew(), consumer))
+        Ok(Self::at(self.spec(), self.orders().anew(), consumer))
     }
 
     /// Ends the job: threads do nothing more for it. Samples in the trainer's hands stay as they are.
@@ -402,16 +431,7 @@ impl Job {
         if let Some(trace) = &shared.trace {
             trace.note("end", &serde_json::to_value(self.stats()).unwrap_or_default());
         }
-        // Threads that hang in a read keep what they need; what is ours is given back when they are done.
-        let deadline = Instant::now() + patience;
-        while shared.is_busy() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // Samples in the trainer's hands need their memory, but neither the cache folder nor the budget.
-        if !shared.is_busy() {
-            shared.stores.close();
-            drop(shared.grant.lock().unwrap_or_else(PoisonError::into_inner).take());
-        }
+        shared.give_back(patience);
     }
 
     fn orders(&self) -> Orders {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foresee_config::TierKind;
 use foresee_core::engine::Engine;
@@ -10,13 +10,15 @@ use foresee_core::ids::{SampleId, TierId};
 use foresee_core::units::Bytes;
 
 use super::error::JobError;
+use super::looks::Looks;
 use super::shelf::Shelf;
 use super::state::State;
 use super::stores::{Closable, Grant, Store, Stores};
 use super::threads::{Auto, Lanes};
 use super::window::Window;
-use super::{Began, Consumer, Job, JobSpec, Shared};
+use super::{Began, CLOSE_MAX, Consumer, Job, JobSpec, Shared};
 use crate::arena::Arena;
+use crate::dataset::Dataset;
 use crate::desk::Desk;
 use crate::fork;
 use crate::machine;
@@ -29,6 +31,9 @@ const WINDOW_BYTES: u64 = 8 << 20;
 
 /// A disk that does not finish to write in this time is not waited for.
 const WRITTEN_AFTER: Duration = Duration::from_secs(1);
+
+/// How often a dataset that changes while a job starts is measured again, before its samples are errors.
+const MEASURED_MAX: u32 = 3;
 
 impl Job {
     /// The running job; started where the consumer stands if it does not run yet.
@@ -67,30 +72,55 @@ impl Job {
         Ok(())
     }
 
+    /// Whether the catalog is void, which counts before the first batch: what was planned with it is not begun then.
+    pub(super) fn is_void(&self, shared: &Shared) -> bool {
+        self.first_batch_ns.load(Ordering::Relaxed) == 0
+            && shared.void.load(Ordering::Relaxed)
+            && self.measured.load(Ordering::Relaxed) < MEASURED_MAX
+    }
+
+    /// A file has another size than when it was listed: all are measured again, and the job begins anew with what they are
+    /// now. False where they cannot be; then what is wrong with the sample is said.
+    pub(super) fn measure_again(&self, consumer: &mut Consumer, shared: &Shared) -> Result<bool, JobError> {
+        self.measured.fetch_add(1, Ordering::Relaxed);
+        let Some(Ok(measured)) = shared.spec.source.dataset().map(Dataset::measure_again) else { return Ok(false) };
+        tracing::warn!("files have other sizes than when they were listed: all were measured again");
+        let spec = JobSpec { catalog: measured.catalog, dataset: measured.digest, ..(*shared.spec).clone() };
+        spec.check()?;
+        consumer.begin_step_anew();
+        self.lock_running().take();
+        shared.close();
+        shared.give_back(CLOSE_MAX);
+        *self.spec.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(spec);
+        Ok(true)
+    }
+
     fn start(&self, consumer: &Consumer) -> Result<Arc<Shared>, JobError> {
+        let spec = self.spec();
         let pool = Pool::of_process();
         let (stores, grant) = self.open_stores(&pool)?;
         let held = stores.held();
         let desk = self.desk(consumer, &stores, &held)?;
         if let Ok(mut began) = self.began.lock() {
-            let held_bytes = held.iter().map(|(sample, _)| self.spec.catalog.size(*sample).0).sum();
+            let held_bytes = held.iter().map(|(sample, _)| spec.catalog.size(*sample).0).sum();
             *began = Began { mark: consumer.mark, held_bytes, minimum_bytes: None };
         }
-        let (staging, auto) = self.spec.staging_threads();
-        let threads: Vec<u32> = self.spec.config.tiers.iter().map(|tier| tier.threads).collect();
+        let (staging, auto) = spec.staging_threads();
+        let threads: Vec<u32> = spec.config.tiers.iter().map(|tier| tier.threads).collect();
         let lanes = Lanes::new(
             staging,
             &threads,
-            auto.then(|| Auto { cores: machine::cores(), helped: self.spec.images.is_none() }),
+            auto.then(|| Auto { cores: machine::cores(), helped: spec.images.is_none() }),
         );
         let most = lanes.most();
         let (mean_bytes, largest_bytes) = self.sizes();
-        let window = Window::new(WINDOW_BYTES.max(largest_bytes), self.spec.config.staging.capacity_bytes);
+        let window = Window::new(WINDOW_BYTES.max(largest_bytes), spec.config.staging.capacity_bytes);
         let mut state = State::new(desk, lanes, stores.tiers.len() + 1, window);
         state.shelf = self.shelf(consumer);
         state.evict(&stores);
         let shared = Arc::new(Shared {
-            spec: Arc::clone(&self.spec),
+            looks: looks(&spec, &stores),
+            spec,
             state: Mutex::new(state),
             ready: Condvar::new(),
             stores,
@@ -98,6 +128,7 @@ impl Job {
             trace: self.trace()?,
             waiting: AtomicBool::new(false),
             reads: AtomicU64::new(0),
+            void: AtomicBool::new(false),
             mean_bytes,
             largest_bytes,
             grant: Mutex::new(Some(grant)),
@@ -109,20 +140,22 @@ impl Job {
     }
 
     fn trace(&self) -> Result<Option<Trace>, JobError> {
-        let Some(path) = &self.spec.config.trace else { return Ok(None) };
+        let spec = self.spec();
+        let Some(path) = &spec.config.trace else { return Ok(None) };
         let unwritable = |cause| JobError::Trace { path: path.clone(), cause: Arc::new(cause) };
         Trace::create(path).map(Some).map_err(unwritable)
     }
 
     /// Where the samples of decoded batches go.
     fn shelf(&self, consumer: &Consumer) -> Option<Shelf> {
-        let len = self.spec.decoded_bytes()? as usize;
-        Some(Shelf::new(len, consumer.layout.clone(), self.spec.rank(), consumer.mark))
+        let spec = self.spec();
+        let len = spec.decoded_bytes()? as usize;
+        Some(Shelf::new(len, consumer.layout.clone(), spec.rank(), consumer.mark))
     }
 
     /// What a sample takes of the staging buffer, on average and at most.
     fn sizes(&self) -> (u64, u64) {
-        let spec = &self.spec;
+        let spec = self.spec();
         let largest = spec.catalog.samples().map(|sample| spec.catalog.size(sample).0).max().unwrap_or(0);
         let mean = spec.catalog.total().0 / u64::from(spec.catalog.len().max(1));
         spec.decoded_bytes().map_or((mean, largest), |bytes| (bytes, bytes))
@@ -135,7 +168,7 @@ impl Job {
         stores: &Stores,
         held: &[(SampleId, TierId)],
     ) -> Result<Desk, JobError> {
-        let spec = &self.spec;
+        let spec = self.spec();
         let kept = stores.capacities();
         let course = (consumer.layout.clone(), consumer.mark);
         let brief = spec.brief(self.orders(), course, &kept, held)?;
@@ -148,7 +181,7 @@ impl Job {
     }
 
     fn open_stores(&self, pool: &Arc<Pool>) -> Result<(Stores, Grant), JobError> {
-        let spec = &self.spec;
+        let spec = self.spec();
         let total = spec.catalog.total().0;
         let memory = spec.config.tiers.iter().find(|tier| tier.kind == TierKind::Memory);
         let keeps = matches!(spec.policy.as_str(), "foresee" | "nopfs" | "lobster" | "monarch");
@@ -163,7 +196,7 @@ impl Job {
                 _ if tier.capacity_bytes == 0 || !keeps => Store::Nothing,
                 TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena), granted)),
                 TierKind::Disk { path, free_space_floor_bytes } => {
-                    let opened = open_disk(&self.spec, path, tier.capacity_bytes, *free_space_floor_bytes);
+                    let opened = open_disk(&spec, path, tier.capacity_bytes, *free_space_floor_bytes);
                     let disk = opened?;
                     Store::Disk(Box::new(Closable::new(disk)), tier.capacity_bytes)
                 }
@@ -205,6 +238,12 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> JobError {
     move |cause| JobError::System { what, cause: Arc::new(cause) }
 }
 
+/// What has to be looked at in the source before a tier's copy is served.
+fn looks(spec: &JobSpec, stores: &Stores) -> Looks {
+    let on_disk = stores.tiers.iter().any(|store| matches!(store, Store::Disk(..)));
+    if on_disk && !spec.config.source.immutable { Looks::of(spec.catalog.len()) } else { Looks::at_nothing() }
+}
+
 impl Shared {
     /// Threads do nothing more for this job.
     pub(super) fn close(&self) {
@@ -215,7 +254,20 @@ impl Shared {
         self.pool.leave(std::ptr::from_ref(self).cast());
     }
 
-    pub(super) fn is_busy(&self) -> bool {
+    /// Gives back what is ours. Threads that hang in a read keep what they need until they are done, and so do samples in the
+    /// trainer's hands: they need their memory, but neither the cache folder nor the budget.
+    pub(super) fn give_back(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        while self.is_busy() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if !self.is_busy() {
+            self.stores.close();
+            drop(self.grant.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+
+    fn is_busy(&self) -> bool {
         self.state().lanes.is_busy()
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct Counts {
     pub(super) skipped: u64,
     /// Samples that a tier should have had.
     pub(super) lost: u64,
+    /// Samples that changed in the source since a tier kept them.
+    pub(super) stale: u64,
     /// Samples that could not be kept.
     pub(super) not_kept: u64,
     /// Samples that found no room in the staging buffer because the trainer held on to others.

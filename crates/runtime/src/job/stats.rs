@@ -70,6 +70,8 @@ pub struct Stats {
     pub skipped: u64,
     /// Samples that a tier should have had and had not, or damaged.
     pub lost: u64,
+    /// Samples that a tier on disk held and that changed in the source since, or may have: they were read anew.
+    pub stale: u64,
     /// Samples that a tier should have kept and could not.
     pub not_kept: u64,
     /// Samples that were given memory outside of the staging buffer, because all of it was in the trainer's hands.
@@ -79,11 +81,12 @@ pub struct Stats {
 impl Stats {
     pub(super) fn of(job: &Job, shared: Option<&Shared>) -> Self {
         let (epoch, step) = job.place();
+        let spec = job.spec();
         let first_batch_ns = job.first_batch_ns.load(Ordering::Relaxed);
         let mut stats = Self {
-            policy: job.spec.policy.clone(),
-            rank: job.spec.rank,
-            world_size: job.spec.world,
+            policy: spec.policy.clone(),
+            rank: spec.rank,
+            world_size: spec.world,
             epoch,
             step,
             elapsed_s: job.made.elapsed().as_secs_f64(),
@@ -121,16 +124,17 @@ impl Stats {
             retries: 0,
             skipped: 0,
             lost: 0,
+            stale: 0,
             not_kept: 0,
             outside: 0,
         }
     }
 
     fn count(&mut self, tally: &Tally, counts: Counts) {
-        let Counts { batches, samples, bytes, retries, skipped, lost, not_kept, outside } = counts;
+        let Counts { batches, samples, bytes, retries, skipped, lost, stale, not_kept, outside } = counts;
         (self.batches, self.samples, self.bytes) = (batches, samples, bytes);
         (self.retries, self.skipped, self.lost) = (retries, skipped, lost);
-        (self.not_kept, self.outside) = (not_kept, outside);
+        (self.stale, self.not_kept, self.outside) = (stale, not_kept, outside);
         self.stall_s = tally.stall.0;
         self.source_bytes = tally.source.bytes.0;
         let reads = |count: &Count| Reads { samples: count.reads, bytes: count.bytes.0, thread_s: count.took.0 };
@@ -148,8 +152,8 @@ impl Job {
     /// end, or orders that are not known yet.
     /// `kept_bytes`: what the tiers of a job that runs or ran can hold.
     pub(super) fn source_minimum(&self, kept_bytes: Option<Vec<u64>>) -> Option<u64> {
-        let orders = self.orders();
-        if orders.epochs() > EPOCHS_COUNTED || orders.epochs() != self.spec.epochs {
+        let (orders, spec) = (self.orders(), self.spec());
+        if orders.epochs() > EPOCHS_COUNTED || orders.epochs() != spec.epochs {
             return None;
         }
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,11 +161,10 @@ impl Job {
         if let (Some(minimum), true) = (began.minimum_bytes, is_known) {
             return Some(minimum);
         }
-        let kept =
-            kept_bytes.unwrap_or_else(|| self.spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect());
+        let kept = kept_bytes.unwrap_or_else(|| spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect());
         let (layout, _) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let brief = self.spec.brief(orders, (layout, began.mark), &kept, &[]);
-        let minimum = brief.map_or(0, |brief| lone_minimum(&brief, self.spec.rank(), Bytes(began.held_bytes)).0);
+        let brief = spec.brief(orders, (layout, began.mark), &kept, &[]);
+        let minimum = brief.map_or(0, |brief| lone_minimum(&brief, spec.rank(), Bytes(began.held_bytes)).0);
         began.minimum_bytes = is_known.then_some(minimum);
         Some(minimum)
     }
@@ -202,6 +205,7 @@ impl fmt::Display for Stats {
             ("retries", self.retries),
             ("skipped", self.skipped),
             ("lost", self.lost),
+            ("stale", self.stale),
             ("not kept", self.not_kept),
             ("outside", self.outside),
         ];

@@ -9,6 +9,7 @@ use foresee_core::ids::{SampleId, TierId};
 use crate::arena::{Arena, Filling};
 use crate::pool::Pool;
 use crate::source::ReadError;
+use crate::stamp::Stamp;
 use crate::tier::{DiskTier, Found, Kept, MemoryTier, Tier, TierError};
 
 /// One tier.
@@ -56,6 +57,11 @@ impl Closable {
         self.disk().map_or(Ok(false), |disk| Ok(disk.read_at_once(sample, into)?))
     }
 
+    /// Whether what it holds of a sample is what the sample is `now`.
+    pub(super) fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
+        self.disk().is_some_and(|disk| disk.is_current(sample, now))
+    }
+
     /// Whether it cannot grow at present.
     fn is_degraded(&self) -> bool {
         self.disk().is_none_or(|disk| disk.degraded().is_some())
@@ -63,8 +69,8 @@ impl Closable {
 }
 
 impl Tier for Closable {
-    fn keep(&self, sample: SampleId, data: &[u8]) -> Result<Kept, TierError> {
-        self.disk().map_or(Ok(Kept::NoRoom), |disk| disk.keep(sample, data))
+    fn keep(&self, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> Result<Kept, TierError> {
+        self.disk().map_or(Ok(Kept::NoRoom), |disk| disk.keep(sample, data, stamp))
     }
 
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {

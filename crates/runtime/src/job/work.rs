@@ -14,10 +14,11 @@ use foresee_image::Scratch;
 use super::Shared;
 use super::spec::OnError;
 use super::state::{Call, Failure, Raw, Slot, Staged, State, Task};
-use super::stores::Store;
+use super::stores::{Closable, Store};
 use crate::arena::{Part, Piece};
 use crate::pool::Work;
 use crate::source::ReadError;
+use crate::stamp::Stamp;
 use crate::thread_time::ThreadTime;
 use crate::tier::{Found, Kept, Tier};
 
@@ -104,6 +105,10 @@ struct Done {
     ready: Instant,
     origin: Origin,
     lost_from: Option<TierId>,
+    /// Whether a tier held what the sample was before.
+    stale: bool,
+    /// What the sample was in the source when it was read there.
+    stamp: Option<Stamp>,
     retries: u32,
     /// Time the thread slept, if it was measured.
     slept_s: Option<f64>,
@@ -112,7 +117,17 @@ struct Done {
 impl Done {
     /// A read of what is in memory.
     fn at_once(now: Instant, origin: Origin) -> Self {
-        Self { began: now, fetched: now, ready: now, origin, lost_from: None, retries: 0, slept_s: None }
+        Self {
+            began: now,
+            fetched: now,
+            ready: now,
+            origin,
+            lost_from: None,
+            stale: false,
+            stamp: None,
+            retries: 0,
+            slept_s: None,
+        }
     }
 
     fn staged(&self, piece: Piece, sample: SampleId) -> Staged {
@@ -160,18 +175,23 @@ impl Shared {
             };
             let (measured, began) = (self.measure(), Instant::now());
             let (sample, into) = (task.read.sample, filling.bytes_mut());
+            let mut stamp = None;
             let found = match task.origin {
                 Origin::Tier(tier) => match self.stores.store(tier) {
-                    Store::Disk(disk, _) => disk.read_at_once(sample, into),
-                    Store::Memory(_) | Store::Nothing => Ok(false),
+                    Store::Disk(disk, _) if self.is_known_at_once(disk, sample) => disk.read_at_once(sample, into),
+                    Store::Disk(..) | Store::Memory(_) | Store::Nothing => Ok(false),
                 },
                 Origin::Source | Origin::Peer(_) | Origin::HostPeer(_) => {
-                    self.spec.source.read(sample, into).map(|()| true)
+                    let read = self.spec.source.read(sample, into);
+                    read.map(|found| {
+                        stamp = found;
+                        true
+                    })
                 }
             };
             let ready = Instant::now();
             let slept_s = measured.map(|before| before.slept_s(ready - began));
-            let done = Done { began, slept_s, ..Done::at_once(ready, task.origin) };
+            let done = Done { began, stamp, slept_s, ..Done::at_once(ready, task.origin) };
             if matches!(found, Ok(true)) {
                 drop(self.bring_in(task, &done, &[]));
                 return;
@@ -210,36 +230,89 @@ impl Shared {
         }
     }
 
+    /// Reads a sample: from its tier, if that has it and it is what the sample is, else from the source.
     fn fetch(&self, task: &mut Task, buffer: &mut Vec<u8>) -> (Done, Result<(), ReadError>) {
-        let began = Instant::now();
-        let (mut origin, mut lost_from, mut retries) = (task.origin, None, 0);
+        let mut done = Done::at_once(Instant::now(), task.origin);
         let into = match &mut task.raw {
             Raw::Fill(filling) => filling.bytes_mut(),
             Raw::Passing => {
                 buffer.resize(task.read.bytes.0 as usize, 0);
                 buffer
             }
-            Raw::Held(_) => return (Done::at_once(began, origin), Ok(())),
+            Raw::Held(_) => return (done, Ok(())),
         };
-        let mut read = Ok(());
-        if let Origin::Tier(tier) = origin {
-            let found = match self.stores.store(tier) {
-                Store::Disk(disk, _) => disk.read(task.read.sample, into),
-                Store::Memory(memory) => memory.read(task.read.sample, into),
-                Store::Nothing => Ok(Found::NotHeld),
-            };
-            if let Err(error) = &found {
-                tracing::warn!("{error}; reading from the source");
+        let read = match task.origin {
+            Origin::Tier(tier) => self.fetch_from_tier(tier, task.read.sample, into, &mut done),
+            Origin::Source | Origin::Peer(_) | Origin::HostPeer(_) => {
+                self.fetch_from_source(task.read.sample, into, &mut done)
             }
-            if !matches!(found, Ok(Found::Yes)) {
-                (origin, lost_from) = (Origin::Source, Some(tier));
+        };
+        done.fetched = Instant::now();
+        done.ready = done.fetched;
+        (done, read)
+    }
+
+    fn fetch_from_source(&self, sample: SampleId, into: &mut [u8], done: &mut Done) -> Result<(), ReadError> {
+        let (read, retries) = self.read_source(sample, into);
+        (done.origin, done.retries) = (Origin::Source, retries);
+        done.stamp = read?;
+        Ok(())
+    }
+
+    /// What a tier lost is read from the source; what it holds of another time is replaced, too.
+    fn fetch_from_tier(
+        &self,
+        tier: TierId,
+        sample: SampleId,
+        into: &mut [u8],
+        done: &mut Done,
+    ) -> Result<(), ReadError> {
+        let found = match self.stores.store(tier) {
+            Store::Disk(disk, _) if !self.is_known(disk, sample) => {
+                done.stale = true;
+                self.fetch_from_source(sample, into, done)?;
+                if !self.keep(disk.as_ref(), sample, into, done.stamp) {
+                    done.lost_from = Some(tier);
+                }
+                return Ok(());
             }
+            Store::Disk(disk, _) => disk.read(sample, into),
+            Store::Memory(memory) => memory.read(sample, into),
+            Store::Nothing => Ok(Found::NotHeld),
+        };
+        if let Err(error) = &found {
+            tracing::warn!("{error}; reading from the source");
         }
-        if origin == Origin::Source {
-            (read, retries) = self.read_source(task.read.sample, into);
+        if matches!(found, Ok(Found::Yes)) {
+            return Ok(());
         }
-        let fetched = Instant::now();
-        (Done { began, fetched, ready: fetched, origin, lost_from, retries, slept_s: None }, read)
+        done.lost_from = Some(tier);
+        self.fetch_from_source(sample, into, done)
+    }
+
+    /// Whether what a tier on disk holds of a sample is known to be what the source has, or had during this job; looks there
+    /// the first time. What cannot be looked at is read: that says why.
+    fn is_known(&self, disk: &Closable, sample: SampleId) -> bool {
+        if !self.looks.are_due(sample) {
+            return true;
+        }
+        let began = Instant::now();
+        let now = self.spec.source.look(sample);
+        self.looks.took(began.elapsed());
+        let known = match now {
+            Ok(Some(now)) => disk.is_current(sample, &now),
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        if known {
+            self.looks.note(sample);
+        }
+        known
+    }
+
+    /// The same for the trainer, which looks only where that has been quick.
+    fn is_known_at_once(&self, disk: &Closable, sample: SampleId) -> bool {
+        !self.looks.are_due(sample) || (self.looks.are_quick() && self.is_known(disk, sample))
     }
 
     /// Makes of a sample what the trainer wants of it, in its place in the batch.
@@ -251,7 +324,7 @@ impl Shared {
     }
 
     /// Reads a sample from the source; what may pass is tried again.
-    pub(super) fn read_source(&self, sample: SampleId, into: &mut [u8]) -> (Result<(), ReadError>, u32) {
+    pub(super) fn read_source(&self, sample: SampleId, into: &mut [u8]) -> (Result<Option<Stamp>, ReadError>, u32) {
         let mut pause = PAUSE_FIRST;
         let mut tries = 0;
         loop {
@@ -262,8 +335,22 @@ impl Shared {
                     pause *= PAUSE_FACTOR;
                     tries += 1;
                 }
-                outcome => return (outcome, tries),
+                outcome => {
+                    if outcome.as_ref().is_err_and(ReadError::is_other_size) {
+                        self.forget_catalog();
+                    }
+                    return (outcome, tries);
+                }
             }
+        }
+    }
+
+    /// A sample has another size than the catalog says. The next start lists again, and so does this one if it can.
+    fn forget_catalog(&self) {
+        if !self.void.swap(true, Ordering::Relaxed)
+            && let Some(dataset) = self.spec.source.dataset()
+        {
+            dataset.forget();
         }
     }
 
@@ -295,12 +382,13 @@ impl Shared {
                 memory.hold(read.sample, block);
                 true
             }
-            (Store::Memory(memory), None) => keep(memory, read.sample, buffer),
+            (Store::Memory(memory), None) => self.keep(memory, read.sample, buffer, done.stamp),
             (Store::Disk(disk, _), block) => {
                 state.keeping += 1;
                 drop(state);
                 self.wake_trainer();
-                let kept = keep(disk.as_ref(), read.sample, block.as_ref().map_or(buffer, |block| block.bytes()));
+                let data = block.as_ref().map_or(buffer, |block| block.bytes());
+                let kept = self.keep(disk.as_ref(), read.sample, data, done.stamp);
                 state = self.state();
                 state.keeping -= 1;
                 if state.keeping == 0 {
@@ -323,6 +411,7 @@ impl Shared {
         let took = Seconds((done.fetched - done.began).as_secs_f64());
         state.tally.record(Event::Read { origin: done.origin, bytes: read.bytes, took });
         state.counts.retries += u64::from(done.retries);
+        state.counts.stale += u64::from(done.stale);
         if let Some(tier) = done.lost_from {
             state.lost(read.sample, tier);
         }
@@ -346,7 +435,10 @@ impl Shared {
     fn fail(&self, task: Task, done: &Done, cause: ReadError, bench: &mut Bench) -> std::sync::MutexGuard<'_, State> {
         let Task { generation, lane, place, read, mut part, .. } = task;
         let instead = match self.spec.on_error {
-            OnError::Skip if place.is_some() => self.substitute(read.sample, &cause, &mut part, &mut bench.image),
+            // Before the first batch all files are measured again.
+            OnError::Skip if place.is_some() && !(cause.is_other_size() && self.state().counts.batches == 0) => {
+                self.substitute(read.sample, &cause, &mut part, &mut bench.image)
+            }
             OnError::Skip | OnError::Raise => None,
         };
         let mut state = self.state();
@@ -372,6 +464,21 @@ impl Shared {
         }
         self.pool.signal();
         state
+    }
+
+    /// Keeps what was read during this job; whether a tier has it now.
+    fn keep(&self, tier: &dyn Tier, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> bool {
+        match tier.keep(sample, data, stamp) {
+            Ok(Kept::Yes) => {
+                self.looks.note(sample);
+                true
+            }
+            Ok(Kept::NoRoom) => false,
+            Err(error) => {
+                tracing::warn!("{error}; going on without");
+                false
+            }
+        }
     }
 
     /// The next sample of the catalog that can be read: the same on every rank and in every run.
@@ -431,15 +538,5 @@ fn bytes_of<'a>(raw: &'a Raw, buffer: &'a [u8]) -> &'a [u8] {
         Raw::Fill(filling) => filling.bytes(),
         Raw::Held(block) => block.bytes(),
         Raw::Passing => buffer,
-    }
-}
-
-fn keep(tier: &dyn Tier, sample: SampleId, data: &[u8]) -> bool {
-    match tier.keep(sample, data) {
-        Ok(kept) => kept == Kept::Yes,
-        Err(error) => {
-            tracing::warn!("{error}; going on without");
-            false
-        }
     }
 }

@@ -43,7 +43,7 @@ fn check_sample(source: &dyn Source, sample: SampleId, bytes: &[u8]) {
     // Not zeros, so that bytes which are not written show.
     let mut into = vec![0xA5; bytes.len()];
     match source.read(sample, &mut into) {
-        Ok(()) => {
+        Ok(_) => {
             assert!(!bytes.is_empty(), "sample {sample} has no bytes, but was read without an error");
             assert!(into == bytes, "sample {sample} was read, but its bytes are not the expected ones");
         }
@@ -92,6 +92,7 @@ fn check_speed(source: &dyn Source) {
 pub(super) mod tests {
     use super::*;
     use crate::source::Speed;
+    use crate::stamp::Stamp;
 
     /// Samples in memory.
     #[derive(Clone)]
@@ -109,7 +110,7 @@ pub(super) mod tests {
     }
 
     impl Source for InMemory {
-        fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError> {
+        fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
             let bytes = &self.0[sample.index()];
             let (expected, found) = (Bytes(into.len() as u64), Bytes(bytes.len() as u64));
             match found.cmp(&expected) {
@@ -118,7 +119,7 @@ pub(super) mod tests {
                 std::cmp::Ordering::Greater => Err(ReadError::Grew { expected }),
                 std::cmp::Ordering::Equal => {
                     into.copy_from_slice(bytes);
-                    Ok(())
+                    Ok(None)
                 }
             }
         }
@@ -131,8 +132,8 @@ pub(super) mod tests {
     /// Wrong in one way.
     struct Wrong<F>(InMemory, F);
 
-    impl<F: Fn(&InMemory, SampleId, &mut [u8]) -> Result<(), ReadError> + Send + Sync> Source for Wrong<F> {
-        fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError> {
+    impl<F: Fn(&InMemory, SampleId, &mut [u8]) -> Result<Option<Stamp>, ReadError> + Send + Sync> Source for Wrong<F> {
+        fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
             (self.1)(&self.0, sample, into)
         }
 
@@ -145,7 +146,7 @@ pub(super) mod tests {
         }
     }
 
-    fn check_wrong(wrong: impl Fn(&InMemory, SampleId, &mut [u8]) -> Result<(), ReadError> + Send + Sync) {
+    fn check_wrong(wrong: impl Fn(&InMemory, SampleId, &mut [u8]) -> Result<Option<Stamp>, ReadError> + Send + Sync) {
         let samples = InMemory::some();
         check(&Wrong(samples.clone(), wrong), &samples.expected());
     }
@@ -166,7 +167,7 @@ pub(super) mod tests {
     #[should_panic(expected = "which must be `Grew`")]
     fn a_source_that_cuts_samples_off_does_not_conform() {
         check_wrong(|source, sample, into| match source.read(sample, into) {
-            Err(ReadError::Grew { .. }) => Ok(()),
+            Err(ReadError::Grew { .. }) => Ok(None),
             other => other,
         });
     }
@@ -174,6 +175,6 @@ pub(super) mod tests {
     #[test]
     #[should_panic(expected = "read without an error")]
     fn a_source_that_reads_empty_samples_does_not_conform() {
-        check_wrong(|source, sample, into| if into.is_empty() { Ok(()) } else { source.read(sample, into) });
+        check_wrong(|source, sample, into| if into.is_empty() { Ok(None) } else { source.read(sample, into) });
     }
 }

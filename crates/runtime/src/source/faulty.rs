@@ -13,6 +13,8 @@ use foresee_core::units::Bytes;
 use twox_hash::XxHash3_64;
 
 use super::{ReadError, Source, Speed};
+use crate::dataset::Dataset;
+use crate::stamp::Stamp;
 
 /// What goes wrong, and how often: rates are between 0 (never) and 1 (in every read).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -102,7 +104,7 @@ impl<S: Source> Faulty<S> {
 }
 
 impl<S: Source> Source for Faulty<S> {
-    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError> {
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
         let attempt = self.attempt(sample);
         if self.faults.meets(Kind::Delayed, self.faults.delayed, sample, attempt) {
             thread::sleep(self.faults.delay);
@@ -118,8 +120,16 @@ impl<S: Source> Source for Faulty<S> {
         self.inner.name(sample)
     }
 
+    fn look(&self, sample: SampleId) -> Result<Option<Stamp>, ReadError> {
+        self.inner.look(sample)
+    }
+
     fn speed(&self) -> Option<Speed> {
         self.inner.speed()
+    }
+
+    fn dataset(&self) -> Option<&Dataset> {
+        self.inner.dataset()
     }
 }
 
@@ -133,7 +143,7 @@ mod tests {
     struct Retrying<S>(S);
 
     impl<S: Source> Source for Retrying<S> {
-        fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError> {
+        fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
             loop {
                 match self.0.read(sample, into) {
                     Err(error) if error.is_transient() => {}
@@ -150,7 +160,7 @@ mod tests {
     fn outcomes(faults: &Faults, samples: u32, tries: u32) -> Vec<String> {
         let source = Faulty::new(InMemory(vec![b"12345678".to_vec(); samples as usize]), faults.clone());
         let read = |sample| {
-            source.read(SampleId(sample), &mut [0; 8]).map_or_else(|error| error.to_string(), |()| "read".into())
+            source.read(SampleId(sample), &mut [0; 8]).map_or_else(|error| error.to_string(), |_| "read".into())
         };
         (0..tries).flat_map(|_| (0..samples).map(read).collect::<Vec<_>>()).collect()
     }

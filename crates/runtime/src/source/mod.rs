@@ -18,17 +18,30 @@ pub use self::faulty::{Faults, Faulty};
 pub use self::local::LocalFiles;
 pub use self::throttle::{Throttle, ThrottleError, Turn};
 pub use self::throttled::Throttled;
+use crate::dataset::Dataset;
+use crate::stamp::Stamp;
 
 /// Something that holds all samples of a dataset.
 pub trait Source: Send + Sync {
-    /// Reads the whole sample; `into` is as long as the catalog says the sample is.
-    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError>;
+    /// Reads the whole sample; `into` is as long as the catalog says the sample is. Gives what the sample was when it was
+    /// read, where that can be told.
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError>;
+
+    /// What the sample is now, without reading it; none where that cannot be told, because it cannot change.
+    fn look(&self, _: SampleId) -> Result<Option<Stamp>, ReadError> {
+        Ok(None)
+    }
 
     /// What people call the sample: its path.
     fn name(&self, sample: SampleId) -> String;
 
     /// How fast it is, where that is known.
     fn speed(&self) -> Option<Speed> {
+        None
+    }
+
+    /// The listed dataset that it reads, whose sizes may not be true any more.
+    fn dataset(&self) -> Option<&Dataset> {
         None
     }
 }
@@ -49,7 +62,7 @@ pub enum ReadError {
     #[error("the file is empty")]
     Empty,
     /// It has fewer bytes than the catalog says.
-    #[error("the file shrank: {found} of {expected}; touch its folder and open the dataset again")]
+    #[error("the file shrank: {found} of {expected}; start again, then the dataset is listed anew")]
     Shrank {
         /// What the catalog says.
         expected: Bytes,
@@ -57,11 +70,14 @@ pub enum ReadError {
         found: Bytes,
     },
     /// It has more bytes than the catalog says.
-    #[error("the file grew beyond {expected}; touch its folder and open the dataset again")]
+    #[error("the file grew beyond {expected}; start again, then the dataset is listed anew")]
     Grew {
         /// What the catalog says.
         expected: Bytes,
     },
+    /// It was written to while it was read.
+    #[error("the file changed while it was read; let its writer finish, or replace files by renaming new ones")]
+    Torn,
     /// The storage refused.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -77,7 +93,13 @@ impl ReadError {
         let lasting = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied, io::ErrorKind::IsADirectory];
         match self {
             Self::Io(error) => !lasting.contains(&error.kind()),
+            Self::Torn => true,
             Self::Empty | Self::Shrank { .. } | Self::Grew { .. } | Self::Image(_) => false,
         }
+    }
+
+    /// Whether the sample has another size than the catalog says: then the catalog is void.
+    pub fn is_other_size(&self) -> bool {
+        matches!(self, Self::Shrank { .. } | Self::Grew { .. })
     }
 }

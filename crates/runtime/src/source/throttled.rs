@@ -8,6 +8,8 @@ use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 
 use super::{ReadError, Source, Speed, Throttle};
+use crate::dataset::Dataset;
+use crate::stamp::Stamp;
 
 /// A source behind a throttle.
 #[derive(Debug)]
@@ -25,11 +27,15 @@ impl<S: Source> Throttled<S> {
 
 impl<S: Source> Source for Throttled<S> {
     /// A read that fails says so at once, but its turn at the storage is taken.
-    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError> {
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
         let turn = self.throttle.begin(Bytes(into.len() as u64)).map_err(io::Error::other)?;
-        self.inner.read(sample, into)?;
+        let stamp = self.inner.read(sample, into)?;
         turn.wait();
-        Ok(())
+        Ok(stamp)
+    }
+
+    fn look(&self, sample: SampleId) -> Result<Option<Stamp>, ReadError> {
+        self.inner.look(sample)
     }
 
     fn name(&self, sample: SampleId) -> String {
@@ -38,6 +44,10 @@ impl<S: Source> Source for Throttled<S> {
 
     fn speed(&self) -> Option<Speed> {
         Some(self.throttle.speed())
+    }
+
+    fn dataset(&self) -> Option<&Dataset> {
+        self.inner.dataset()
     }
 }
 

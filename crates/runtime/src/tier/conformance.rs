@@ -137,7 +137,7 @@ fn act_at_random(tier: &dyn Tier, random: u64, read_whole: &AtomicU64) {
 }
 
 fn keep(tier: &dyn Tier, sample: SampleId, version: u64) -> Kept {
-    match tier.keep(sample, &bytes(sample, version)) {
+    match tier.keep(sample, &bytes(sample, version), None) {
         Ok(kept) => kept,
         Err(error) => panic!("keep: {error}"),
     }
@@ -180,6 +180,7 @@ mod tests {
 
     use super::super::TierError;
     use super::*;
+    use crate::stamp::Stamp;
 
     /// The simplest tier there is.
     struct Plain {
@@ -188,7 +189,7 @@ mod tests {
     }
 
     impl Tier for Plain {
-        fn keep(&self, sample: SampleId, data: &[u8]) -> Result<Kept, TierError> {
+        fn keep(&self, sample: SampleId, data: &[u8], _: Option<Stamp>) -> Result<Kept, TierError> {
             let mut held = self.held.lock().unwrap();
             let others: usize = held.iter().filter(|(other, _)| **other != sample).map(|(_, data)| data.len()).sum();
             if (others + data.len()) as u64 > self.capacity {
@@ -223,7 +224,7 @@ mod tests {
     struct Boundless(Plain);
 
     impl Tier for Boundless {
-        fn keep(&self, sample: SampleId, data: &[u8]) -> Result<Kept, TierError> {
+        fn keep(&self, sample: SampleId, data: &[u8], _: Option<Stamp>) -> Result<Kept, TierError> {
             self.0.held.lock().unwrap().insert(sample, data.to_vec());
             Ok(Kept::Yes)
         }

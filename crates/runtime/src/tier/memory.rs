@@ -8,6 +8,7 @@ use foresee_core::ids::SampleId;
 
 use super::{Found, Kept, Tier, TierError};
 use crate::arena::{Arena, Block};
+use crate::stamp::Stamp;
 
 /// Samples in memory.
 pub struct MemoryTier {
@@ -99,7 +100,8 @@ impl MemoryTier {
 }
 
 impl Tier for MemoryTier {
-    fn keep(&self, sample: SampleId, data: &[u8]) -> Result<Kept, TierError> {
+    /// What is in memory is of this job: nobody asks later what it was.
+    fn keep(&self, sample: SampleId, data: &[u8], _: Option<Stamp>) -> Result<Kept, TierError> {
         if self.share(sample).is_some_and(|held| held.bytes() == data) {
             return Ok(Kept::Yes);
         }
@@ -145,7 +147,7 @@ mod tests {
     #[test]
     fn an_evicted_sample_lives_on_in_the_hands_that_have_it() {
         let tier = MemoryTier::with_capacity(64, 1).unwrap();
-        assert_eq!(tier.keep(SampleId(1), &[7; 64]).unwrap(), Kept::Yes);
+        assert_eq!(tier.keep(SampleId(1), &[7; 64], None).unwrap(), Kept::Yes);
         let share = tier.share(SampleId(1)).unwrap();
         tier.evict(SampleId(1));
         assert!(tier.share(SampleId(1)).is_none());

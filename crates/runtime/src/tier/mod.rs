@@ -9,11 +9,12 @@ use foresee_core::ids::SampleId;
 
 pub use self::disk::{DiskError, DiskSpec, DiskTier};
 pub use self::memory::MemoryTier;
+use crate::stamp::Stamp;
 
 /// A store of samples of one rank.
 pub trait Tier: Send + Sync {
-    /// Keeps a copy of a sample.
-    fn keep(&self, sample: SampleId, data: &[u8]) -> Result<Kept, TierError>;
+    /// Keeps a copy of a sample, and what the sample was in the source when it was read, where that can be told.
+    fn keep(&self, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> Result<Kept, TierError>;
 
     /// Reads a sample that is kept; `into` is as long as what was kept.
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError>;

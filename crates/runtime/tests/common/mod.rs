@@ -15,6 +15,7 @@ use foresee_core::policy::Assignment;
 use foresee_core::stream::{Shuffle, Tail};
 use foresee_runtime::job::{Asked, Batch, Job, JobSpec, OnError};
 use foresee_runtime::source::{ReadError, Source};
+use foresee_runtime::stamp::Stamp;
 
 /// Samples whose bytes follow from their number; some reads fail for a while.
 #[derive(Clone)]
@@ -89,7 +90,7 @@ impl Made {
 }
 
 impl Source for Made {
-    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<(), ReadError> {
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
         let tries = self.0.tries[sample.index()].fetch_add(1, Ordering::Relaxed);
         if self.0.broken.lock().unwrap().contains(&sample) {
             return Err(io::Error::from_raw_os_error(2).into());
@@ -101,7 +102,7 @@ impl Source for Made {
         }
         into.copy_from_slice(self.content(sample));
         self.0.bytes.fetch_add(into.len() as u64, Ordering::Relaxed);
-        Ok(())
+        Ok(None)
     }
 
     fn name(&self, sample: SampleId) -> String {

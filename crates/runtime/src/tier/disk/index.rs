@@ -10,11 +10,19 @@ use foresee_core::ids::SampleId;
 use super::entry::Entry;
 use super::log::Log;
 use crate::extents::Extents;
+use crate::stamp::Stamp;
+
+/// A held sample: where it lies, which readers share, and what it was in the source.
+#[derive(Debug)]
+pub(super) struct Holding {
+    pub(super) entry: Arc<Entry>,
+    pub(super) stamp: Option<Stamp>,
+}
 
 /// What is held.
 #[derive(Debug)]
 pub(super) struct Index {
-    entries: HashMap<SampleId, Arc<Entry>>,
+    entries: HashMap<SampleId, Holding>,
     /// What is allocated and free. What is not allocated yet counts as taken.
     pub(super) extents: Extents,
     /// Bytes of evicted samples that are still being read.
@@ -27,15 +35,29 @@ pub(super) struct Index {
 
 impl Index {
     /// An index of these entries, whose ranges are taken in `extents` and whose log says so.
-    pub(super) fn new(entries: HashMap<SampleId, Arc<Entry>>, extents: Extents, log: Log) -> Self {
-        let held = entries.values().map(|entry| entry.len()).sum();
-        let records = entries.values().map(|entry| entry.parts().len() as u64).sum();
+    pub(super) fn new(entries: HashMap<SampleId, Holding>, extents: Extents, log: Log) -> Self {
+        let held = entries.values().map(|held| held.entry.len()).sum();
+        let records = entries.values().map(|held| held.entry.parts().len() as u64).sum();
         Self { entries, extents, leaving: 0, held, records, log }
     }
 
     /// A held sample.
     pub(super) fn get(&self, sample: SampleId) -> Option<&Arc<Entry>> {
-        self.entries.get(&sample)
+        self.entries.get(&sample).map(|held| &held.entry)
+    }
+
+    /// What a held sample was in the source.
+    pub(super) fn stamp(&self, sample: SampleId) -> Option<Stamp> {
+        self.entries.get(&sample)?.stamp
+    }
+
+    /// The same bytes are what the sample is now, as another stamp says.
+    pub(super) fn restamp(&mut self, sample: SampleId, stamp: Option<Stamp>) -> io::Result<()> {
+        let Some(held) = self.entries.get_mut(&sample).filter(|held| held.stamp != stamp) else { return Ok(()) };
+        held.stamp = stamp;
+        self.log.admit(sample, &held.entry, stamp)?;
+        self.tidy();
+        Ok(())
     }
 
     /// All held samples, in order.
@@ -57,15 +79,16 @@ impl Index {
 
     /// A sample, whose ranges are taken, is held from here on. Where that cannot be noted, it is not, and its ranges are
     /// free again.
-    pub(super) fn admit(&mut self, sample: SampleId, entry: Entry) -> io::Result<()> {
-        if let Err(cause) = self.log.admit(sample, &entry) {
+    pub(super) fn admit(&mut self, sample: SampleId, entry: Entry, stamp: Option<Stamp>) -> io::Result<()> {
+        if let Err(cause) = self.log.admit(sample, &entry, stamp) {
             self.free(&entry);
             return Err(cause);
         }
         self.held += entry.len();
         self.records += entry.parts().len() as u64;
-        if let Some(old) = self.entries.insert(sample, Arc::new(entry)) {
-            self.forget(old);
+        let held = Holding { entry: Arc::new(entry), stamp };
+        if let Some(old) = self.entries.insert(sample, held) {
+            self.forget(old.entry);
         }
         self.tidy();
         Ok(())
@@ -74,9 +97,9 @@ impl Index {
     /// A sample is held no longer. Where that cannot be noted, an index that is read again may say that it is held: then
     /// its checksum says that it is not.
     pub(super) fn evict(&mut self, sample: SampleId) -> io::Result<()> {
-        let Some(entry) = self.entries.remove(&sample) else { return Ok(()) };
+        let Some(held) = self.entries.remove(&sample) else { return Ok(()) };
         let noted = self.log.evict(sample);
-        self.forget(entry);
+        self.forget(held.entry);
         self.tidy();
         noted
     }
@@ -106,7 +129,7 @@ impl Index {
 
     fn tidy(&mut self) {
         if self.log.is_long(self.records) {
-            self.log.rewrite(self.entries.iter().map(|(&sample, entry)| (sample, &**entry)));
+            self.log.rewrite(self.entries.iter().map(|(&sample, held)| (sample, held)));
         }
     }
 }

@@ -13,18 +13,22 @@ use twox_hash::XxHash3_64;
 
 use super::entry::Entry;
 use super::folder::{INDEX, NEW_INDEX, options};
+use super::index::Holding;
 use super::segments::Shape;
 use crate::extents::Extent;
+use crate::stamp::{STAMP_BYTES, Stamp};
 
 /// Length of a record.
-pub(super) const RECORD_BYTES: u64 = 40;
+pub(super) const RECORD_BYTES: u64 = 40 + STAMP_BYTES as u64;
+/// Where its stamp begins and ends.
+const STAMP_AT: std::ops::Range<usize> = 32..32 + STAMP_BYTES;
 /// Length of the header.
 pub(super) const HEADER_BYTES: u64 = 56;
 /// A small log is not worth a rewrite.
 const SLACK_BYTES: u64 = 64 << 10;
 
 const MAGIC: [u8; 8] = *b"foreseeD";
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// What an index must agree with to be of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +54,7 @@ pub(super) enum Past {
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// What was held at its end.
-    pub(super) entries: HashMap<SampleId, Entry>,
+    pub(super) entries: HashMap<SampleId, (Entry, Option<Stamp>)>,
     /// Where its last whole record ends.
     pub(super) len: u64,
 }
@@ -71,6 +75,8 @@ struct Record {
     sample: SampleId,
     extent: Extent,
     sum: u64,
+    /// What the sample was in the source, where that could be told.
+    stamp: Option<Stamp>,
 }
 
 /// An index that is open for changes.
@@ -89,7 +95,7 @@ impl Log {
     pub(super) fn create<'a>(
         folder: &Path,
         identity: Identity,
-        held: impl Iterator<Item = (SampleId, &'a Entry)>,
+        held: impl Iterator<Item = (SampleId, &'a Holding)>,
     ) -> io::Result<Self> {
         let path = folder.join(NEW_INDEX);
         let file = options().read(true).write(true).create(true).truncate(true).open(&path)?;
@@ -97,9 +103,9 @@ impl Log {
         writer.write_all(&header(identity))?;
         let mut len = HEADER_BYTES;
         let mut bytes = Vec::new();
-        for (sample, entry) in held {
+        for (sample, Holding { entry, stamp }) in held {
             bytes.clear();
-            encode_admission(sample, entry, &mut bytes);
+            encode_admission(sample, entry, *stamp, &mut bytes);
             writer.write_all(&bytes)?;
             len += bytes.len() as u64;
         }
@@ -116,16 +122,16 @@ impl Log {
     }
 
     /// Notes that a sample is held. A held sample with the same number is replaced.
-    pub(super) fn admit(&mut self, sample: SampleId, entry: &Entry) -> io::Result<()> {
+    pub(super) fn admit(&mut self, sample: SampleId, entry: &Entry, stamp: Option<Stamp>) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(RECORD_BYTES as usize * entry.parts().len());
-        encode_admission(sample, entry, &mut bytes);
+        encode_admission(sample, entry, stamp, &mut bytes);
         self.append(&bytes)
     }
 
     /// Notes that a sample is no longer held.
     pub(super) fn evict(&mut self, sample: SampleId) -> io::Result<()> {
         let extent = Extent { offset: 0, len: 0 };
-        self.append(&encode(Record { kind: Kind::Evict, sample, extent, sum: 0 }))
+        self.append(&encode(Record { kind: Kind::Evict, sample, extent, sum: 0, stamp: None }))
     }
 
     /// Whether most of it is history, where `records` would say what is held.
@@ -134,7 +140,7 @@ impl Log {
     }
 
     /// Replaces it by a new one of what is held. Where that fails, it goes on, and tries again when twice as long.
-    pub(super) fn rewrite<'a>(&mut self, held: impl Iterator<Item = (SampleId, &'a Entry)>) {
+    pub(super) fn rewrite<'a>(&mut self, held: impl Iterator<Item = (SampleId, &'a Holding)>) {
         match Self::create(&self.folder, self.identity, held) {
             Ok(new) => *self = new,
             Err(cause) => {
@@ -190,7 +196,8 @@ fn replay(reader: &mut impl Read, records_max: usize) -> io::Result<Held> {
             Kind::Part => parts.push(record.extent),
             Kind::Admit => {
                 parts.push(record.extent);
-                held.entries.insert(record.sample, Entry::new(std::mem::take(&mut parts), record.sum));
+                let entry = Entry::new(std::mem::take(&mut parts), record.sum);
+                held.entries.insert(record.sample, (entry, record.stamp));
             }
             Kind::Evict => {
                 held.entries.remove(&record.sample);
@@ -238,11 +245,11 @@ fn objection(found: &[u8; HEADER_BYTES as usize], identity: Identity) -> Option<
     objections.into_iter().find_map(|(objects, why)| objects.then_some(why))
 }
 
-fn encode_admission(sample: SampleId, entry: &Entry, bytes: &mut Vec<u8>) {
+fn encode_admission(sample: SampleId, entry: &Entry, stamp: Option<Stamp>, bytes: &mut Vec<u8>) {
     let last = entry.parts().len() - 1;
     for (at, &extent) in entry.parts().iter().enumerate() {
         let kind = if at == last { Kind::Admit } else { Kind::Part };
-        bytes.extend(encode(Record { kind, sample, extent, sum: entry.sum }));
+        bytes.extend(encode(Record { kind, sample, extent, sum: entry.sum, stamp }));
     }
 }
 
@@ -253,13 +260,14 @@ fn encode(record: Record) -> [u8; RECORD_BYTES as usize] {
     bytes[8..16].copy_from_slice(&record.extent.offset.to_le_bytes());
     bytes[16..24].copy_from_slice(&record.extent.len.to_le_bytes());
     bytes[24..32].copy_from_slice(&record.sum.to_le_bytes());
-    let sum = XxHash3_64::oneshot(&bytes[..32]);
-    bytes[32..].copy_from_slice(&sum.to_le_bytes());
+    bytes[STAMP_AT].copy_from_slice(&record.stamp.map_or([0; STAMP_BYTES], Stamp::to_bytes));
+    let sum = XxHash3_64::oneshot(&bytes[..STAMP_AT.end]);
+    bytes[STAMP_AT.end..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
 fn decode(bytes: &[u8; RECORD_BYTES as usize]) -> Option<Record> {
-    if word(bytes, 32) != XxHash3_64::oneshot(&bytes[..32]) {
+    if word(bytes, STAMP_AT.end) != XxHash3_64::oneshot(&bytes[..STAMP_AT.end]) {
         return None;
     }
     let first = word(bytes, 0);
@@ -270,7 +278,8 @@ fn decode(bytes: &[u8; RECORD_BYTES as usize]) -> Option<Record> {
         _ => return None,
     };
     let extent = Extent { offset: word(bytes, 8), len: word(bytes, 16) };
-    Some(Record { kind, sample: SampleId((first >> 32) as u32), extent, sum: word(bytes, 24) })
+    let stamp = bytes[STAMP_AT].first_chunk().and_then(Stamp::from_bytes);
+    Some(Record { kind, sample: SampleId((first >> 32) as u32), extent, sum: word(bytes, 24), stamp })
 }
 
 /// The eight bytes at an offset as a number.
@@ -286,15 +295,18 @@ mod tests {
     fn a_record_reads_back_as_it_was_written() {
         for kind in [Kind::Part, Kind::Admit, Kind::Evict] {
             let extent = Extent { offset: 1 << 40, len: 7 };
-            let record = Record { kind, sample: SampleId(u32::MAX), extent, sum: u64::MAX - 1 };
-            assert_eq!(decode(&encode(record)), Some(record));
+            for stamp in [None, Some(Stamp { inode: 5, ..Stamp::default() })] {
+                let record = Record { kind, sample: SampleId(u32::MAX), extent, sum: u64::MAX - 1, stamp };
+                assert_eq!(decode(&encode(record)), Some(record));
+            }
         }
     }
 
     #[test]
     fn a_record_with_any_flipped_bit_is_none() {
         let extent = Extent { offset: 3, len: 7 };
-        let bytes = encode(Record { kind: Kind::Admit, sample: SampleId(9), extent, sum: 5 });
+        let bytes =
+            encode(Record { kind: Kind::Admit, sample: SampleId(9), extent, sum: 5, stamp: Some(Stamp::default()) });
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -304,11 +316,12 @@ mod tests {
 
     #[test]
     fn parts_without_their_end_are_not_held_and_cut_off() {
-        let part =
-            |kind, offset| encode(Record { kind, sample: SampleId(1), extent: Extent { offset, len: 2 }, sum: 0 });
+        let part = |kind, offset| {
+            encode(Record { kind, sample: SampleId(1), extent: Extent { offset, len: 2 }, sum: 0, stamp: None })
+        };
         let records = [part(Kind::Admit, 0), part(Kind::Part, 2), part(Kind::Part, 4)].concat();
         let held = replay(&mut &records[..], 3).unwrap();
         assert_eq!(held.len, HEADER_BYTES + RECORD_BYTES);
-        assert_eq!(held.entries[&SampleId(1)].parts(), [Extent { offset: 0, len: 2 }]);
+        assert_eq!(held.entries[&SampleId(1)].0.parts(), [Extent { offset: 0, len: 2 }]);
     }
 }

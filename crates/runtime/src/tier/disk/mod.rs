@@ -33,11 +33,12 @@ pub use self::error::DiskError;
 use self::entry::Entry;
 use self::folder::Lock;
 use self::gate::Gate;
-use self::index::Index;
+use self::index::{Holding, Index};
 use self::log::{Identity, Log, Past};
 use self::segments::{Segments, Shape};
 use super::{Found, Kept, Tier, TierError};
 use crate::extents::{Extent, Extents};
+use crate::stamp::Stamp;
 
 /// 1 GiB: a tier of terabytes has some thousand files, and a disk is filled in steps that are small beside it.
 const SEGMENT_BYTES: u64 = 1 << 30;
@@ -114,6 +115,11 @@ impl DiskTier {
         let fetched = self.fetch(&entry, into);
         self.done_reading(entry);
         Ok(fetched?.is_some())
+    }
+
+    /// Whether what it holds of a sample is surely what the sample is `now` in the source.
+    pub fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
+        self.index().stamp(sample).is_some_and(|then| then.still_holds(now))
     }
 
     /// What it holds and what went wrong.
@@ -228,10 +234,11 @@ impl DiskTier {
         Ok(Kept::NoRoom)
     }
 
-    /// An eviction that could not be noted is no more than a reason to say so.
+    /// A change of the index that could not be noted is no more than a reason to say so: an eviction shows by its checksum, a
+    /// stamp that is too old costs a read.
     fn note(&self, noted: io::Result<()>) {
         if let Err(cause) = noted {
-            self.writing.close(Instant::now(), format!("{}: cannot note an eviction: {cause}", self.label));
+            self.writing.close(Instant::now(), format!("{}: cannot write its index: {cause}", self.label));
         }
     }
 
@@ -267,11 +274,14 @@ impl DiskTier {
 }
 
 impl Tier for DiskTier {
-    fn keep(&self, sample: SampleId, data: &[u8]) -> Result<Kept, TierError> {
+    fn keep(&self, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> Result<Kept, TierError> {
         let (len, sum) = (data.len() as u64, XxHash3_64::oneshot(data));
-        if self.index().get(sample).is_some_and(|held| held.sum == sum && held.len() == len) {
+        let mut index = self.index();
+        if index.get(sample).is_some_and(|held| held.sum == sum && held.len() == len) {
+            self.note(index.restamp(sample, stamp));
             return Ok(Kept::Yes);
         }
+        drop(index);
         if !self.writing.is_open(Instant::now()) {
             return Ok(Kept::NoRoom);
         }
@@ -281,7 +291,7 @@ impl Tier for DiskTier {
             self.index().free(&entry);
             return self.refuse(sample, cause);
         }
-        if let Err(cause) = self.index().admit(sample, entry) {
+        if let Err(cause) = self.index().admit(sample, entry, stamp) {
             return self.refuse(sample, cause);
         }
         self.writing.reopen();
@@ -350,12 +360,12 @@ fn restore(
     let mut past: Vec<_> = past.into_iter().flat_map(|past| past.entries).collect();
     let count = past.len();
     // In the order of offsets, what is free stays in few ranges, and a claim is fast.
-    past.sort_unstable_by_key(|(sample, entry)| (entry.parts()[0].offset, *sample));
+    past.sort_unstable_by_key(|(sample, (entry, _))| (entry.parts()[0].offset, *sample));
     let mut entries = HashMap::with_capacity(count);
-    for (sample, entry) in past {
+    for (sample, (entry, stamp)) in past {
         let is_known = sample.0 < known.sizes.len() && known.sizes.size(sample).0 == entry.len();
         if is_known && claim(&mut extents, &entry) {
-            entries.insert(sample, Arc::new(entry));
+            entries.insert(sample, Holding { entry: Arc::new(entry), stamp });
         }
     }
     let log = reopen_log(folder, identity, old_len, &entries);
@@ -369,12 +379,12 @@ fn reopen_log(
     folder: &Path,
     identity: Identity,
     old_len: Option<u64>,
-    entries: &HashMap<SampleId, Arc<Entry>>,
+    entries: &HashMap<SampleId, Holding>,
 ) -> io::Result<Log> {
-    let records = entries.values().map(|entry| entry.parts().len() as u64).sum();
+    let records = entries.values().map(|held| held.entry.parts().len() as u64).sum();
     match old_len {
         Some(len) if len == log::compact_len(records) => Log::resume(folder, identity, len),
-        _ => Log::create(folder, identity, entries.iter().map(|(&sample, entry)| (sample, &**entry)))
+        _ => Log::create(folder, identity, entries.iter().map(|(&sample, held)| (sample, held)))
             .or_else(|cause| old_len.map_or(Err(cause), |len| Log::resume(folder, identity, len))),
     }
 }

@@ -48,7 +48,7 @@ fn large_spec(folder: &Path) -> DiskSpec {
 }
 
 fn keep_large(tier: &DiskTier, sample: u32) -> Kept {
-    tier.keep(SampleId(sample), &vec![sample as u8; 64 << 10]).unwrap()
+    tier.keep(SampleId(sample), &vec![sample as u8; 64 << 10], None).unwrap()
 }
 
 fn count_large(tier: &DiskTier) -> usize {

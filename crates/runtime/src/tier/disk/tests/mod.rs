@@ -44,7 +44,7 @@ fn bytes(sample: u32, version: u8) -> Vec<u8> {
 }
 
 fn keep(tier: &DiskTier, sample: u32) -> Kept {
-    tier.keep(SampleId(sample), &bytes(sample, 0)).unwrap()
+    tier.keep(SampleId(sample), &bytes(sample, 0), None).unwrap()
 }
 
 fn read(tier: &DiskTier, sample: u32) -> Option<Vec<u8>> {
@@ -133,7 +133,7 @@ proptest! {
             let open = tier.as_ref().unwrap();
             match act {
                 Act::Keep(sample, version) => prop_assert_eq!(
-                    open.keep(SampleId(sample), &bytes(sample, version)).unwrap(),
+                    open.keep(SampleId(sample), &bytes(sample, version), None).unwrap(),
                     keep_in_model(&mut model, capacity, sample, version)
                 ),
                 Act::Read(sample) => {

@@ -1,0 +1,217 @@
+//! What a file is, as far as its metadata tells: enough to notice that it is not what it was.
+//!
+//! Within a host and mount a file is its size, its times of change and its inode. Other hosts, and later mounts, see the
+//! same size and the same time of modification; network file systems number inodes as they like. A host is told by its
+//! boot, a mount by its device number, which containers see alike.
+//!
+//! A stamp is as fine as the clock of its storage. A file that changed just before it was looked at may change again
+//! without a new stamp: such a stamp is not trusted later ([`Stamp::trusted`]). What is written through a mapping gets
+//! its time when the kernel notices, and may escape.
+
+use std::io;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fd::AsFd;
+use rustix::fs::{FileType, Stat, fstat, stat};
+use rustix::io::retry_on_intr;
+use rustix::path::Arg;
+use twox_hash::XxHash3_64;
+
+/// No storage in use has a coarser clock than FAT.
+const TRUSTED_AFTER_NS: i64 = 2_000_000_000;
+
+/// Two writes within a tick of the kernel's clock may leave the same time: 10 ms where it ticks slowest.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
+
+/// What a stamp takes where it is written down.
+pub(crate) const STAMP_BYTES: usize = 48;
+const NOT_TRUSTED: u64 = 1;
+const TRUSTED: u64 = 2;
+
+/// What a file was when it was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Its size.
+    pub size_bytes: u64,
+    /// When its content was changed last, in nanoseconds since 1970; whoever may write to it can set this.
+    pub mtime_ns: i64,
+    /// When anything about it was changed last; nobody can set this.
+    pub ctime_ns: i64,
+    /// Its number in its file system.
+    pub inode: u64,
+    /// The host and mount on which inode and time of change mean the same.
+    pub mount: u64,
+    /// Whether it had rested for so long that every later change shows.
+    pub trusted: bool,
+}
+
+impl Stamp {
+    /// Of what is at a path, links followed, and which kind of file that is.
+    pub fn of_path(path: impl Arg + Copy) -> io::Result<(Self, FileType)> {
+        let now_ns = now_ns();
+        let found = retry_on_intr(|| stat(path))?;
+        Ok((Self::new(&found, now_ns), FileType::from_raw_mode(found.st_mode)))
+    }
+
+    /// Of an open file.
+    pub fn of_file(file: impl AsFd) -> io::Result<Self> {
+        let now_ns = now_ns();
+        Ok(Self::new(&fstat(file)?, now_ns))
+    }
+
+    /// Whether a file that had this stamp, perhaps on another host or mount, is surely the one that has `now`.
+    pub fn still_holds(&self, now: &Self) -> bool {
+        let alike = self.size_bytes == now.size_bytes && self.mtime_ns == now.mtime_ns;
+        let here = self.ctime_ns == now.ctime_ns && self.inode == now.inode;
+        self.trusted && alike && (here || self.mount != now.mount)
+    }
+
+    /// As it is written down; one that never was is all zeros, and reads back as none.
+    pub(crate) fn to_bytes(self) -> [u8; STAMP_BYTES] {
+        let Self { size_bytes, mtime_ns, ctime_ns, inode, mount, trusted } = self;
+        let kind = if trusted { TRUSTED } else { NOT_TRUSTED };
+        let words = [kind, size_bytes, mtime_ns.cast_unsigned(), ctime_ns.cast_unsigned(), inode, mount];
+        let mut bytes = [0; STAMP_BYTES];
+        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// What was written down.
+    pub(crate) fn from_bytes(bytes: &[u8; STAMP_BYTES]) -> Option<Self> {
+        let word = |index: usize| u64::from_le_bytes(bytes.as_chunks().0[index]);
+        let trusted = match word(0) {
+            TRUSTED => true,
+            NOT_TRUSTED => false,
+            _ => return None,
+        };
+        Some(Self {
+            size_bytes: word(1),
+            mtime_ns: word(2).cast_signed(),
+            ctime_ns: word(3).cast_signed(),
+            inode: word(4),
+            mount: word(5),
+            trusted,
+        })
+    }
+
+    /// Whether it was taken on the same host since the same boot, but in another file system: what is at the path now is
+    /// something else, unless it was mounted anew.
+    pub(crate) fn is_of_other_mount(&self, now: &Self) -> bool {
+        self.mount != now.mount && self.mount >> 32 == now.mount >> 32
+    }
+
+    /// Whether nothing happened to an open file between this look and another.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Self { trusted: true, ..*self } == Self { trusted: true, ..*other }
+    }
+
+    /// Whether the file was changed so lately that a change at this moment might not show.
+    pub(crate) fn is_settling(&self) -> bool {
+        now_ns().abs_diff(self.ctime_ns) < TICK.as_nanos() as u64
+    }
+
+    #[allow(clippy::unnecessary_cast, reason = "the types of these fields differ between machines")]
+    fn new(found: &Stat, taken_ns: i64) -> Self {
+        let (mtime_ns, ctime_ns) = (
+            nanoseconds(found.st_mtime as i64, found.st_mtime_nsec as i64),
+            nanoseconds(found.st_ctime as i64, found.st_ctime_nsec as i64),
+        );
+        Self {
+            size_bytes: found.st_size as u64,
+            mtime_ns,
+            ctime_ns,
+            inode: found.st_ino as u64,
+            mount: mount(found.st_dev as u64),
+            trusted: is_trusted(mtime_ns, ctime_ns, taken_ns),
+        }
+    }
+}
+
+fn is_trusted(mtime_ns: i64, ctime_ns: i64, taken_ns: i64) -> bool {
+    let rested = |since_ns: i64| taken_ns.saturating_sub(since_ns) >= TRUSTED_AFTER_NS;
+    // A time of modification in the future was set by hand: the next write gives another one.
+    rested(ctime_ns) && (rested(mtime_ns) || mtime_ns > taken_ns)
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+}
+
+/// Now, on the clock of the files.
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// A file system of this host: its boot in the upper half, since device numbers are given out anew after each.
+fn mount(device: u64) -> u64 {
+    static BOOT: OnceLock<u64> = OnceLock::new();
+    let boot = *BOOT.get_or_init(|| {
+        let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let host = rustix::system::uname();
+        XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(&id), host.nodename().to_bytes())
+    });
+    let device = XxHash3_64::oneshot(&device.to_le_bytes());
+    boot << 32 | device >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const KEPT: Stamp = Stamp { size_bytes: 5, mtime_ns: 6, ctime_ns: 7, inode: 8, mount: 9, trusted: true };
+
+    #[test]
+    fn a_file_is_its_size_times_and_inode_within_a_mount_and_its_size_and_time_elsewhere() {
+        let untrusted_now = Stamp { trusted: false, ..KEPT };
+        assert!(KEPT.still_holds(&KEPT) && KEPT.still_holds(&untrusted_now));
+        let others = [
+            Stamp { size_bytes: 0, ..KEPT },
+            Stamp { mtime_ns: 0, ..KEPT },
+            Stamp { ctime_ns: 0, ..KEPT },
+            Stamp { inode: 0, ..KEPT },
+        ];
+        assert!(others.iter().all(|other| !KEPT.still_holds(other)));
+        let elsewhere = others.map(|other| KEPT.still_holds(&Stamp { mount: 0, ..other }));
+        assert_eq!(elsewhere, [false, false, true, true]);
+    }
+
+    #[test]
+    fn reads_back_as_it_was_written_down() {
+        for stamp in [KEPT, Stamp { trusted: false, mtime_ns: -1, ..KEPT }] {
+            assert_eq!(Stamp::from_bytes(&stamp.to_bytes()), Some(stamp));
+        }
+        assert_eq!(Stamp::from_bytes(&[0; STAMP_BYTES]), None);
+    }
+
+    #[test]
+    fn what_was_not_trusted_when_it_was_taken_never_holds_later() {
+        assert!(!Stamp { trusted: false, ..KEPT }.still_holds(&KEPT));
+    }
+
+    #[test]
+    fn a_file_that_was_written_just_now_is_not_trusted_whatever_its_time_of_modification_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, b"12345").unwrap();
+        let set = fs::FileTimes::new().set_modified(UNIX_EPOCH);
+        fs::File::options().write(true).open(&path).unwrap().set_times(set).unwrap();
+        let (stamp, kind) = Stamp::of_path(&path).unwrap();
+        assert_eq!((stamp.size_bytes, stamp.mtime_ns, stamp.trusted), (5, 0, false));
+        assert!(kind.is_file());
+        assert!(stamp.is_same(&Stamp::of_file(fs::File::open(&path).unwrap()).unwrap()));
+    }
+
+    #[test]
+    fn a_file_that_rested_is_trusted() {
+        const S: i64 = 1_000_000_000;
+        let trusted_at_10 = |mtime_s: i64, ctime_s: i64| is_trusted(mtime_s * S, ctime_s * S, 10 * S);
+        assert!(trusted_at_10(8, 8) && trusted_at_10(8, 0) && trusted_at_10(100, 8));
+        assert!(!trusted_at_10(9, 8) && !trusted_at_10(8, 9) && !trusted_at_10(0, 100));
+    }
+}
