@@ -37,7 +37,7 @@ def test_the_source_is_read_no_more_than_the_minimum_seen_from_outside(script, f
     # With -y, descriptors are followed by their path; a call that another thread interrupts is continued elsewhere.
     text = log.read_text()
     opens = len(re.findall(r'open(?:at)?\([^"]*"[^"]*\.bin"', text))
-    read = sum(map(int, re.findall(r"readv\(\d+<[^>]*\.bin>.*= (\d+)", text)))
+    read = sum(map(int, re.findall(r"read\(\d+<[^>]*\.bin>.*= (\d+)", text)))
     read += resumed_reads(text)
     stats = json.loads(ran.stdout)
     assert stats["source_minimum_bytes"] == stats["source_bytes"] == minimum
@@ -50,9 +50,9 @@ def resumed_reads(text: str) -> int:
     under_way, total = set(), 0
     for line in text.splitlines():
         thread = line.split()[0]
-        if re.search(r"readv\(\d+<[^>]*\.bin>.*<unfinished", line):
+        if re.search(r"read\(\d+<[^>]*\.bin>.*<unfinished", line):
             under_way.add(thread)
-        elif thread in under_way and (found := re.search(r"<\.\.\. readv resumed>.*= (\d+)", line)):
+        elif thread in under_way and (found := re.search(r"<\.\.\. read resumed>.*= (\d+)", line)):
             under_way.discard(thread)
             total += int(found[1])
     return total
