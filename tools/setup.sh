@@ -129,7 +129,7 @@ apt_install() {
     apt_update
     # shellcheck disable=SC2086 # $as and $packages are lists of plain words
     $as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        -o DPkg::Lock::Timeout=300 $packages </dev/null >&2 && return 0
+        -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 $packages </dev/null >&2 && return 0
     say "apt-get could not install:$packages"
     return 1
 }
