@@ -80,7 +80,8 @@ pub(crate) struct Stats {
     #[serde(default)]
     pub origins: BTreeMap<String, Reads>,
     pub source_bytes: u64,
-    pub source_minimum_bytes: u64,
+    /// None where it is not known: epochs have no end, or orders come from a sampler.
+    pub source_minimum_bytes: Option<u64>,
 }
 
 /// Reads from one origin.
@@ -121,7 +122,11 @@ impl Runs {
     }
 
     pub(crate) fn parse(text: &[u8]) -> Result<Self> {
-        let runs: Self = serde_json::from_slice(text).context("not in the form of docs/report.md")?;
+        let mut json = serde_json::Deserializer::from_slice(text);
+        let runs: Self = serde_path_to_error::deserialize(&mut json)
+            .map_err(|error| anyhow::anyhow!("{}: {}", error.path(), error.inner()))
+            .context("not in the form of docs/report.md")?;
+        json.end().context("not in the form of docs/report.md")?;
         runs.check()?;
         Ok(runs)
     }
@@ -224,6 +229,12 @@ mod tests {
         assert!(said("\"runs\"", "\"rans\"").contains("missing field `runs`"));
         assert_eq!(said("2,", "-2,"), "runs[0]: epochs[0].total_s: -2; give seconds, 0 or more");
         assert!(said("1.5,", "1e999,").contains("out of range"));
+        let form = "not in the form of docs/report.md";
+        let kind = "invalid type: null, expected u64 at line 3";
+        assert!(
+            said("_bytes\": 3,", "_bytes\": null,").starts_with(&format!("{form}: runs[0].stats.source_bytes: {kind}"))
+        );
+        assert!(said("\"policy\"", "\"p\"").starts_with(&format!("{form}: runs[0].stats: missing field `policy`")));
         let run = &GOOD[GOOD.find("{\n").unwrap()..GOOD.rfind(']').unwrap()];
         let twice = said(run, &format!("{run},{run}"));
         assert_eq!(twice, "runs[1].name: another run is called nopfs too; give each its own");

@@ -85,9 +85,10 @@ fn epochs_max(runs: &Runs) -> usize {
     runs.runs.iter().map(|run| run.epochs.len()).max().unwrap_or(0)
 }
 
-/// The fewest that any of the runs could have read; with the same tiers it is the same for all.
-fn source_minimum(runs: &Runs) -> f64 {
-    runs.runs.iter().map(|run| run.stats.source_minimum_bytes).min().unwrap_or(0) as f64
+/// The fewest that any of the runs could have read, where it is known; with the same tiers it is the same for all.
+fn source_minimum(runs: &Runs) -> Option<f64> {
+    let known = runs.runs.iter().filter_map(|run| run.stats.source_minimum_bytes);
+    known.min().map(|bytes| bytes as f64)
 }
 
 fn tiles(runs: &Runs) -> Vec<Tile> {
@@ -102,12 +103,11 @@ fn tiles(runs: &Runs) -> Vec<Tile> {
             note: format!("{}{faster}", time_unit(runs).show(best.total_s())),
         });
     }
-    let minimum = source_minimum(runs);
-    tiles.push(Tile {
+    tiles.extend(source_minimum(runs).map(|minimum| Tile {
         name: "Source minimum",
         value: source_unit(runs).show(minimum),
         note: "No policy that uses every sample reads less from the source.".to_owned(),
-    });
+    }));
     let differences = runs.runs.iter().filter_map(difference).map(f64::abs);
     if let Some(most) = differences.reduce(f64::max) {
         tiles.push(Tile {
@@ -247,20 +247,22 @@ fn keys(names: &[String], shown: impl Fn(&str) -> String) -> Vec<Key> {
 
 fn source_unit(runs: &Runs) -> Unit {
     let read = runs.runs.iter().map(|run| run.stats.source_bytes as f64);
-    Unit::of_bytes(read.fold(source_minimum(runs), f64::max))
+    Unit::of_bytes(read.fold(source_minimum(runs).unwrap_or(0.0), f64::max))
 }
 
 fn source_figure(runs: &Runs) -> Figure {
     let (unit, minimum) = (source_unit(runs), source_minimum(runs));
     let row = |name: String, bytes: f64| {
-        let ratio = times(bytes, minimum).map_or_else(String::new, |times| format!("{EM_SPACE}{times}"));
+        let ratio = minimum.and_then(|minimum| times(bytes, minimum));
+        let ratio = ratio.map_or_else(String::new, |times| format!("{EM_SPACE}{times}"));
         let tip = format!("{name}, from the source: {}", unit.show(bytes));
         let parts = vec![Part { paint: Paint::Source, value: bytes, tip }];
         Row { name, shown: format!("{}{ratio}", unit.show(bytes)), parts }
     };
-    let label = format!("source minimum {}", unit.show(minimum));
+    let mark = minimum.map(|value| Mark { label: format!("source minimum {}", unit.show(value)), value });
+    let marked = mark.as_ref().map_or_else(String::new, |mark| format!("; {}", mark.label));
     let chart = Stacked {
-        label: format!("Bytes read from the source per run; {label}"),
+        label: format!("Bytes read from the source per run{marked}"),
         axis_title: "read from the source".to_owned(),
         unit,
         rows: pairs(
@@ -268,7 +270,7 @@ fn source_figure(runs: &Runs) -> Figure {
             |run| row(run.name().to_owned(), run.stats.source_bytes as f64),
             |name, it| row(name, it.bytes.get(SOURCE).copied().unwrap_or(0) as f64),
         ),
-        mark: Some(Mark { label, value: minimum }),
+        mark,
         breaks_at: SOURCE_BREAKS_AT,
     };
     let mut notes = vec!["The whole run, filling of tiers included.".to_owned()];
@@ -391,7 +393,7 @@ fn tables_of(runs: &Runs) -> Vec<Table> {
         })
     };
     let mut bytes: Vec<Column> = origins(runs).iter().map(by_origin).collect();
-    bytes.push(column("source minimum", Kind::Bytes, &|run| Some(run.stats.source_minimum_bytes as f64)));
+    bytes.push(column("source minimum", Kind::Bytes, &|run| run.stats.source_minimum_bytes.map(|bytes| bytes as f64)));
     let by_epoch = |at: usize| {
         let title = format!("epoch {}", number((at + 1) as f64, 0));
         column(&title, Kind::Seconds, &|run| Some(run.epochs.get(at)?.total_s))

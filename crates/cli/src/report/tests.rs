@@ -269,6 +269,14 @@ fn texts_of_real_runs_are_escaped_everywhere() {
 }
 
 #[test]
+fn a_run_whose_minimum_is_not_known_is_a_page_without_it() {
+    let text = r#"{"name": "n", "runs": [{"epochs": [{"total_s": 2, "stall_s": 1}],
+        "stats": {"policy": "foresee", "source_bytes": 7, "source_minimum_bytes": null}}]}"#;
+    let html = filled("measured.html", &measured::Page::new(&Runs::parse(text.as_bytes()).unwrap())).unwrap();
+    assert!(html.contains("Bytes read from the source per run\"") && !html.contains("Source minimum"), "{html}");
+}
+
+#[test]
 fn a_run_of_nothing_is_a_page_too() {
     let text = r#"{"name": "n", "runs": [{"epochs": [{"total_s": 0, "stall_s": 0}],
         "stats": {"policy": "naive", "source_bytes": 0, "source_minimum_bytes": 0}}]}"#;
