@@ -54,11 +54,12 @@ pub(crate) const TRACE: Keys =
     Keys { place: "in [trace]", all: &[key("path", r#""trace.jsonl""#, "the file of the trace")] };
 
 /// Sizes end with one of these.
-const UNITS: [(&str, u64); 9] = [
+const UNITS: [(&str, u64); 10] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
     ("TiB", 1 << 40),
+    ("kB", 1_000),
     ("KB", 1_000),
     ("MB", 1_000_000),
     ("GB", 1_000_000_000),
@@ -69,7 +70,9 @@ const UNITS: [(&str, u64); 9] = [
 /// As much as a scenario's tiers may hold.
 const CAPACITY_BYTES_MAX: f64 = 1.8e19;
 
-const THREADS: RangeInclusive<u64> = 1..=1 << 16;
+/// Beyond it threads only cost memory: no storage is read faster by more, and a process may rarely start so many.
+pub const THREADS_MAX: u32 = 1024;
+const THREADS: RangeInclusive<u64> = 1..=THREADS_MAX as u64;
 /// Tiers are numbered by u8, and one is the staging buffer.
 const TIERS_MAX: usize = (1 << 8) - 1;
 
@@ -279,6 +282,13 @@ fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tier>, InputEr
             let what = format!("tier {twin} has this folder too");
             return Err(document.error(&key, &[&other], what, "give each tier its own folder".to_owned()));
         }
+        let is_memory = |tier: &Tier| tier.kind == TierKind::Memory;
+        if let Some(twin) = tiers.iter().position(is_memory).filter(|_| is_memory(&tier)) {
+            let (key, other) = (format!("tier[{index}].kind"), format!("tier[{twin}].kind"));
+            let what = format!("tier {twin} is of memory too");
+            let remedy = format!("add this one's capacity to tier[{twin}].capacity and remove it");
+            return Err(document.error(&key, &[&other], what, remedy));
+        }
         tiers.push(tier);
     }
     Ok(tiers)
@@ -315,7 +325,7 @@ fn memory(section: &Section<'_>) -> Result<TierKind, InputError> {
 
 /// A size in bytes: a string with a unit, or a whole number of bytes.
 fn size(section: &Section<'_>, key: &str) -> Result<u64, InputError> {
-    let remedy = r#"write a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
+    let remedy = r#"write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
     match section.need(key)? {
         Value::String(text) => {
             size_bytes(text).ok_or_else(|| section.error(key, format!("{} is not a size", quoted(text)), remedy))
@@ -417,7 +427,8 @@ mod tests {
 
     #[test]
     fn more_tiers_than_can_be_numbered_are_refused() {
-        let tiers = |count| parsed(&"[[tier]]\nkind = \"memory\"\ncapacity = 1\n".repeat(count));
+        let tier = |number: usize| format!("[[tier]]\nkind = \"disk\"\ncapacity = 1\npath = \"{number}\"\n");
+        let tiers = |count| parsed(&(0..count).map(tier).collect::<String>());
         assert_eq!(tiers(255).unwrap().tiers.len(), 255);
         let said = tiers(256).unwrap_err();
         assert_eq!(said, "foresee.toml: tier: 256 tiers are too many; give at most 255 tiers");
@@ -426,7 +437,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_in_one_line() {
         let said = |text: &str| parsed(text).unwrap_err();
-        let sizes = r#"write a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
+        let sizes = r#"write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
         let cases = [
             ("[staging]\ncapacity = \"4 gigs\"", format!(r#"staging.capacity: "4 gigs" is not a size; {sizes}"#)),
             ("[staging]\ncapacity = \"-4 B\"", format!(r#"staging.capacity: "-4 B" is not a size; {sizes}"#)),
@@ -457,6 +468,21 @@ mod tests {
                 "[[tier]]\nkind = \"disk\"\ncapacity = 1\npath = \"/a/b\"\n\
                  [[tier]]\nkind = \"disk\"\ncapacity = 1\npath = \"/a//b/\"",
                 "tier[1].path: tier 0 has this folder too; give each tier its own folder".into(),
+            ),
+            (
+                "[[tier]]\nkind = \"memory\"\ncapacity = 1\n[[tier]]\nkind = \"memory\"\ncapacity = 2",
+                "tier[1].kind: tier 0 is of memory too; add this one's capacity to tier[0].capacity and remove it".into(),
+            ),
+            (
+                "[staging]\nthreads = 1025",
+                "staging.threads: 1025 is too big; give \"auto\" or the number of threads of one rank, a whole number \
+                 from 1 to 1024"
+                    .into(),
+            ),
+            (
+                "[[tier]]\nkind = \"memory\"\ncapacity = 1\nthreads = 65536",
+                "tier[0].threads: 65536 is too big; give the number of threads of one rank, a whole number from 1 to 1024"
+                    .into(),
             ),
             ("[staging]\ncapacity = -1", format!("staging.capacity: -1 is negative; {sizes}")),
             (

@@ -26,7 +26,7 @@ mod error;
 pub mod reader;
 mod resolve;
 
-pub use config::{CatalogFolder, Config, Staging, Threads, Tier, TierKind, size_bytes};
+pub use config::{CatalogFolder, Config, Staging, THREADS_MAX, Threads, Tier, TierKind, size_bytes};
 pub use environment::Environment;
 pub use error::InputError;
 pub use resolve::{Given, Resolved};

@@ -133,9 +133,10 @@ mod tests {
 
     #[test]
     fn tiers_are_added_one_after_another() {
-        let kind = |number| (format!("FORESEE_TIER_{number}_KIND"), "memory".to_owned());
+        let kind = |number| (format!("FORESEE_TIER_{number}_KIND"), "disk".to_owned());
+        let path = |number| (format!("FORESEE_TIER_{number}_PATH"), format!("/{number}"));
         let capacity = |number| (format!("FORESEE_TIER_{number}_CAPACITY"), format!("{number} B"));
-        let environment = (0..12).flat_map(|number| [kind(number), capacity(number)]).collect();
+        let environment = (0..12).flat_map(|number| [kind(number), path(number), capacity(number)]).collect();
         let tiers = Config::resolve(Given::Table(Table::new()), &environment).unwrap().config.tiers;
         assert!(tiers.iter().map(|tier| tier.capacity_bytes).eq(0..12));
     }
@@ -145,7 +146,7 @@ mod tests {
         let cases: &[(&[(&str, &str)], &str)] = &[
             (
                 &[("FORESEE_STAGING_CAPACITY", "lots")],
-                "FORESEE_STAGING_CAPACITY=lots: \"lots\" is not a size; write a number and one of B, KB, MB, GB, TB, \
+                "FORESEE_STAGING_CAPACITY=lots: \"lots\" is not a size; write a number and one of B, kB, MB, GB, TB, \
                  KiB, MiB, GiB, TiB, as in \"4 GiB\"",
             ),
             (
@@ -155,6 +156,16 @@ mod tests {
             (
                 &[("FORESEE_STAGING_THREADS", "m\nany")],
                 "FORESEE_STAGING_THREADS=m\\nany: \"m\\nany\" is not known; give \"auto\" or a whole number",
+            ),
+            (
+                &[("FORESEE_STAGING_THREADS", "65536")],
+                "FORESEE_STAGING_THREADS=65536: 65536 is too big; give \"auto\" or the number of threads of one rank, a \
+                 whole number from 1 to 1024",
+            ),
+            (
+                &[("FORESEE_TIER_2_KIND", "memory"), ("FORESEE_TIER_2_CAPACITY", "1 B")],
+                "FORESEE_TIER_2_KIND=memory: tier 0 is of memory too; add this one's capacity to tier[0].capacity and \
+                 remove it",
             ),
             (
                 &[("FORESEE_STAGING_CAPCITY", "1")],

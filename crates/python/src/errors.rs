@@ -107,7 +107,7 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
         | JobError::BatchTooLarge
         | JobError::Policy(_)
         | JobError::TooLarge { .. }
-        | JobError::TwoMemoryTiers
+        | JobError::TwoMemoryTiers { .. }
         | JobError::Memory { .. }
         | JobError::Config(_)
         | JobError::Stream(_)

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use foresee_config::{Config, Environment, Given, Threads, Tier, TierKind, size_bytes};
+use foresee_config::{Config, Environment, Given, THREADS_MAX, Threads, Tier, TierKind, size_bytes};
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Shuffle, Tail};
 use foresee_runtime::dataset::{Dataset, Listing};
@@ -71,7 +71,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
     /// Loader threads of the staging buffer, whatever the configuration says.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)))]
     threads: Option<u32>,
     /// Make the source as slow as an emulated storage, which all processes that give this name share.
     #[arg(long, value_name = "NAME:MB_PER_S[:LATENCY_MS]")]
@@ -264,7 +264,7 @@ impl<'a> JobLine<'a> {
 /// A size with its unit, or a whole number of bytes.
 fn size(text: &str) -> Result<u64, String> {
     let bytes = text.parse().ok().or_else(|| size_bytes(text));
-    bytes.ok_or_else(|| "write a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, as in \"4 GiB\"".to_owned())
+    bytes.ok_or_else(|| "write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, as in \"4 GiB\"".to_owned())
 }
 
 /// A size of something that cannot do without.
@@ -284,7 +284,10 @@ mod tests {
 
     #[test]
     fn a_size_has_a_unit_or_counts_bytes() {
-        assert_eq!(["4096", "1 KiB", "1.5MB", "0"].map(size), [Ok(4096), Ok(1024), Ok(1_500_000), Ok(0)]);
+        assert_eq!(
+            ["4096", "1 KiB", "1.5MB", "1.5 kB", "0"].map(size),
+            [Ok(4096), Ok(1024), Ok(1_500_000), Ok(1500), Ok(0)]
+        );
         assert!(["", "-1", "1 XB", "lots", "nan"].iter().all(|text| size(text).is_err()));
         assert_eq!(room("0 B"), Err("give more than 0 B".to_owned()));
     }

@@ -50,8 +50,11 @@ pub enum JobError {
         capacity: Bytes,
     },
     /// Memory is one place.
-    #[error("two tiers of memory are one: add their capacities")]
-    TwoMemoryTiers,
+    #[error("tier[{}] and tier[{}] are both of memory, which is one: add their capacities", .tiers[0], .tiers[1])]
+    TwoMemoryTiers {
+        /// The first two.
+        tiers: [usize; 2],
+    },
     /// More memory is asked for than there is.
     #[error(
         "staging buffer and memory tier take {wanted}, and this machine (or control group) has {there}: lower their capacity"

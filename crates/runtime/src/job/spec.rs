@@ -136,8 +136,10 @@ impl JobSpec {
             });
         }
         let memory_tiers = self.config.tiers.iter().filter(|tier| tier.kind == TierKind::Memory);
-        if memory_tiers.clone().count() > 1 {
-            return Err(JobError::TwoMemoryTiers);
+        let places = self.config.tiers.iter().enumerate().filter(|(_, tier)| tier.kind == TierKind::Memory);
+        let places: Vec<usize> = places.map(|(place, _)| place).collect();
+        if let [first, second, ..] = places[..] {
+            return Err(JobError::TwoMemoryTiers { tiers: [first, second] });
         }
         let wanted =
             memory_tiers.map(|tier| tier.capacity_bytes).fold(self.config.staging.capacity_bytes, u64::saturating_add);
