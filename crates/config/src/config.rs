@@ -371,6 +371,8 @@ mod tests {
             path = "/nvme"
             threads = 3
             free_space_floor = 7
+            [source]
+            immutable = true
             [catalog]
             path = "catalogs"
             [trace]
@@ -382,6 +384,7 @@ mod tests {
         let expected = Config {
             staging: Staging { capacity_bytes: 64 << 20, threads: Threads::Number(8) },
             tiers: vec![memory, disk],
+            source: Source { immutable: true },
             catalog: CatalogFolder::At("catalogs".into()),
             trace: Some("trace.jsonl".into()),
         };
@@ -450,7 +453,7 @@ mod tests {
                 r#"staging.threads: "many" is not known; give "auto" or a whole number"#.into(),
             ),
             ("[staging]\nthread = 1", "staging.thread: unknown key; did you mean staging.threads?".into()),
-            ("ranks = 1", "ranks: unknown key; the keys here are staging, tier, catalog, trace".into()),
+            ("ranks = 1", "ranks: unknown key; the keys here are staging, tier, source, catalog, trace".into()),
             ("[[tier]]\ncapacity = \"1 B\"", "tier[0].kind: missing; add kind = \"memory\" in [[tier]]".into()),
             (
                 "[[tier]]\nkind = \"disk\"\ncapacity = \"1 B\"",

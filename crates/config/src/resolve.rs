@@ -78,7 +78,7 @@ fn read(path: &Path) -> Result<Table, InputError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{CatalogFolder, Staging, Threads, Tier, TierKind};
+    use crate::config::{CatalogFolder, Source, Staging, Threads, Tier, TierKind};
 
     const FILE_TEXT: &str = r#"
         [staging]
@@ -125,6 +125,7 @@ mod tests {
                 Tier { kind: TierKind::Memory, capacity_bytes: 4096, threads: 5 },
                 Tier { kind, capacity_bytes: 2 << 30, threads: 2 },
             ],
+            source: Source::default(),
             catalog: CatalogFolder::At("7".into()),
             trace: None,
         };
