@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -115,10 +116,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 impl Runs {
     fn load(path: &Path) -> Result<Self> {
-        let there = fs::metadata(path)?;
-        ensure!(!there.is_dir(), "is a folder; give a file in the form of docs/report.md");
-        ensure!(there.len() <= FILE_BYTES_MAX, "is larger than 64 MiB; give a file in the form of docs/report.md");
-        Self::parse(&fs::read(path)?)
+        ensure!(!fs::metadata(path)?.is_dir(), "is a folder; give a file in the form of docs/report.md");
+        let mut text = Vec::new();
+        // A device says that it is empty and has no end.
+        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+        let is_small = text.len() as u64 <= FILE_BYTES_MAX;
+        ensure!(is_small, "is larger than 64 MiB; give a file in the form of docs/report.md");
+        Self::parse(&text)
     }
 
     pub(crate) fn parse(text: &[u8]) -> Result<Self> {

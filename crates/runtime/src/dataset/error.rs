@@ -69,6 +69,15 @@ pub enum DatasetError {
         /// Why.
         cause: io::Error,
     },
+    /// Something else that was given in place of one.
+    #[error("manifest {}: {why}; give a folder that holds class folders, or a text file with a path a line",
+            .path.display())]
+    NotAManifest {
+        /// What was given.
+        path: PathBuf,
+        /// How that shows.
+        why: String,
+    },
     /// A manifest that names no file.
     #[error("manifest {}: names no file; write one path a line", .0.display())]
     EmptyManifest(PathBuf),

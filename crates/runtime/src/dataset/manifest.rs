@@ -1,9 +1,21 @@
 //! Reads a manifest: a text file with one sample a line, `path<TAB>label`, `path,label` (split at the last comma) or
 //! just `path`. Blank lines and lines that begin with `#` are skipped. Paths are relative to the manifest's folder.
+//!
+//! People name a file that is something else: an archive, a device, a log. Nothing is read beyond what shows that.
 
 use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::error::DatasetError;
+
+/// How much is read at a time, and the longest line: sixteen times as long as a path can be.
+const CHUNK_BYTES: usize = 1 << 16;
 
 /// What a manifest lists.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,6 +33,83 @@ pub(super) struct BadLine {
     /// From 1.
     pub(super) line: usize,
     pub(super) problem: String,
+}
+
+/// The text of a manifest.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, DatasetError> {
+    let unreadable = |cause: io::Error| DatasetError::Manifest { path: path.into(), cause };
+    let mut file = open(path)?;
+    let mut text = Vec::new();
+    let mut line = Line { number: 1, len: 0 };
+    loop {
+        let start = text.len();
+        if file.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut text).map_err(unreadable)? == 0 {
+            return Ok(text);
+        }
+        line.follow(&text[start..]).map_err(|why| not_a_manifest(path, why))?;
+        if start == 0 && text.len() == CHUNK_BYTES {
+            look_at_first(path, &text)?;
+        }
+    }
+}
+
+fn not_a_manifest(path: &Path, why: String) -> DatasetError {
+    DatasetError::NotAManifest { path: path.into(), why }
+}
+
+/// Opens a file, and nothing that has no end, or that waits for somebody to write.
+fn open(path: &Path) -> Result<File, DatasetError> {
+    let unreadable = |cause: io::Error| DatasetError::Manifest { path: path.into(), cause };
+    let options = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).clone();
+    let file = options.open(path).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(not_a_manifest(path, "it is not a regular file".to_owned()));
+    }
+    Ok(file)
+}
+
+/// A long file is not read to its end to find that its first line names no file.
+fn look_at_first(path: &Path, head: &[u8]) -> Result<(), DatasetError> {
+    let line_error = |line, problem| DatasetError::Line { path: path.into(), line, problem };
+    let whole_lines = head.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let listed = parse(&head[..whole_lines], folder).map_err(|bad| line_error(bad.line, bad.problem))?;
+    let Some((first, line)) = listed.paths.into_iter().zip(listed.lines).next() else { return Ok(()) };
+    match fs::metadata(&first) {
+        Ok(_) => Ok(()),
+        Err(cause) => {
+            let problem = DatasetError::File { path: first, problem: cause.into() };
+            Err(line_error(line, problem.to_string()))
+        }
+    }
+}
+
+/// The line that is being read.
+struct Line {
+    /// From 1.
+    number: usize,
+    /// Bytes of it so far.
+    len: usize,
+}
+
+impl Line {
+    /// Goes on with more text, or says why it is none.
+    fn follow(&mut self, more: &[u8]) -> Result<(), String> {
+        if more.contains(&0) {
+            return Err("it is not text".to_owned());
+        }
+        for (index, part) in more.split(|&byte| byte == b'\n').enumerate() {
+            if index > 0 {
+                *self = Self { number: self.number + 1, len: 0 };
+            }
+            self.len += part.len();
+            if self.len > CHUNK_BYTES {
+                let number = self.number;
+                return Err(format!("line {number} is longer than {CHUNK_BYTES} bytes, so it is not a list of paths"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads all lines of `text`.

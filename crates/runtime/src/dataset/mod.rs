@@ -144,7 +144,7 @@ impl Dataset {
         saved_or_listed(listing, &key, || {
             let manifest: Names = [path.as_os_str().as_bytes()].into_iter().collect();
             let stamp = Stamps::take(manifest, 1);
-            let text = fs::read(&path).map_err(unreadable)?;
+            let text = manifest::read(&path)?;
             let (dataset, folders) = list_manifest(&path, &text, listing)?;
             Ok((dataset, stamp.zip(folders).map(|(manifest, folders)| manifest.and(&folders))))
         })
