@@ -45,7 +45,7 @@ class Dataset:
         return self._inner.throttle
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._inner.described}, {len(self)} samples)"
+        return f"{type(self).__name__}({_native.one_line(self._inner.described)}, {len(self)} samples)"
 
     def _transform_with(self, transform: transforms.Transform | None) -> None:
         self._told = transforms.described(transform)

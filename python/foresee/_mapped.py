@@ -78,7 +78,7 @@ class Mapped:
             change = getattr(self._dataset, "target_transform", None)
             return data, target if change is None else change(target)
         except Exception as cause:
-            wrong = SampleError(f"sample {index} ({path}): {_said(cause)}")
+            wrong = SampleError(_native.one_line(f"sample {index} ({path}): {_said(cause)}"))
             wrong.sample, wrong.path = index, str(path)
             raise wrong from cause
 

@@ -32,7 +32,10 @@ def nothing_saved(monkeypatch):
 
 
 def test_plan_and_simulate_need_no_thread(foresee, dataset):
-    for args in (("plan", dataset), ("simulate", "scenarios/hdmlp-s1.toml", "--policy", "nopfs", "--set", "job.epochs=1")):
+    for args in (
+        ("plan", dataset),
+        ("simulate", "scenarios/hdmlp-s1.toml", "--policy", "nopfs", "--set", "job.epochs=1"),
+    ):
         ran = foresee(*args, "--json", env=NO_THREADS)
         assert (ran.code, ran.stderr) == (0, "")
         assert ran.stdout == foresee(*args, "--json").stdout

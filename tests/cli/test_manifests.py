@@ -62,8 +62,12 @@ def test_a_long_text_of_something_else_is_refused_by_its_first_line(refused, tmp
     with log.open("wb") as out:
         out.write(b"a line of a log\n" * 100_000)
         out.truncate(2 << 30)
-    assert refused("bench", log).startswith(f"foresee: manifest {log}: line 1: file {tmp_path}/a line of a log: no such file")
+    assert refused("bench", log).startswith(
+        f"foresee: manifest {log}: line 1: file {tmp_path}/a line of a log: no such file"
+    )
 
 
 def test_a_report_of_what_has_no_end_is_refused(refused, tmp_path):
-    assert "give a file in the form of docs/report.md" in refused("report", "/dev/zero", "--output", tmp_path / "x.html")
+    assert "give a file in the form of docs/report.md" in refused(
+        "report", "/dev/zero", "--output", tmp_path / "x.html"
+    )

@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use foresee_config::OneLine;
 
 const SUCCESS: u8 = 0;
 const BAD_INPUT: u8 = 2;
@@ -80,7 +81,7 @@ fn usage(wrong: &clap::Error) -> String {
 
 /// Says what is wrong, on one line whatever it quotes.
 fn refuse(said: &str) -> u8 {
-    let line: String = said.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let line = OneLine(said);
     #[expect(clippy::print_stderr, reason = "the command's one place for errors")]
     {
         eprintln!("foresee: {line}");

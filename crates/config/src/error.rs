@@ -3,8 +3,9 @@
 //! Names and values that are quoted in a message come from outside and may hold anything, so the whole line passes
 //! through [`OneLine`] on its way out.
 
-use std::fmt::{self, Write};
 use std::path::PathBuf;
+
+use crate::line::OneLine;
 
 /// What is wrong with what was given. `Display` is one line without a line break.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,30 +42,6 @@ pub enum InputError {
         /// What to write instead.
         remedy: String,
     },
-}
-
-/// Shows its content with every control character and line separator escaped.
-struct OneLine<T>(T);
-
-impl<T: fmt::Display> fmt::Display for OneLine<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(Escaping(f), "{}", self.0)
-    }
-}
-
-struct Escaping<'a, 'b>(&'a mut fmt::Formatter<'b>);
-
-impl fmt::Write for Escaping<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for symbol in text.chars() {
-            if symbol.is_control() || matches!(symbol, '\u{2028}' | '\u{2029}') {
-                write!(self.0, "{}", symbol.escape_default())?;
-            } else {
-                self.0.write_char(symbol)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

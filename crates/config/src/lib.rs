@@ -23,10 +23,12 @@
 mod config;
 mod environment;
 mod error;
+mod line;
 pub mod reader;
 mod resolve;
 
 pub use config::{CatalogFolder, Config, Staging, THREADS_MAX, Threads, Tier, TierKind, size_bytes};
 pub use environment::Environment;
 pub use error::InputError;
+pub use line::{OneLine, shown};
 pub use resolve::{Given, Resolved};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use foresee_config::InputError;
+use foresee_config::{InputError, OneLine};
 use foresee_runtime::dataset::{DatasetError, FileProblem};
 use foresee_runtime::job::JobError;
 use foresee_runtime::source::{ReadError, ThrottleError};
@@ -51,16 +51,10 @@ pub(crate) fn error(py: Python<'_>, kind: Kind, said: impl Into<String>) -> PyEr
     }
 }
 
-/// Names of files may hold anything.
-fn one_line(said: &str) -> String {
-    if !said.contains(char::is_control) {
-        return said.to_owned();
-    }
-    let escaped = said.chars().map(|letter| match letter {
-        letter if letter.is_control() => letter.escape_default().to_string(),
-        letter => letter.to_string(),
-    });
-    escaped.collect()
+/// What messages that Python makes quote of names, made harmless.
+#[pyfunction]
+pub(crate) fn one_line(text: &str) -> String {
+    OneLine(text).to_string()
 }
 
 /// What the system said, as Python would say it.

@@ -50,5 +50,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transforms::check_transforms, module)?)?;
     module.add_function(wrap_pyfunction!(transforms::sample_seed, module)?)?;
     module.add_function(wrap_pyfunction!(log::set_up_logging, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::one_line, module)?)?;
     module.add_function(wrap_pyfunction!(run_command, module)?)
 }

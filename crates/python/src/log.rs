@@ -8,6 +8,7 @@ use std::fmt::{self, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use foresee_config::OneLine;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -34,7 +35,7 @@ impl<S: Subscriber> Layer<S> for Queue {
         for _ in 0..TRIES {
             if let Ok(mut waiting) = WAITING.try_lock() {
                 waiting.truncate(WAITING_MAX - 1);
-                waiting.push_back((*event.metadata().level(), text.0));
+                waiting.push_back((*event.metadata().level(), OneLine(&text.0).to_string()));
                 ANY.store(true, Ordering::Release);
                 return;
             }

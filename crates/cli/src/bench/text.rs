@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use foresee_config::OneLine;
+
 use super::Printed;
 use super::trainer::Lap;
 use crate::table::{columns, counted, size, time};
@@ -24,7 +26,7 @@ fn head(printed: &Printed<'_>) -> String {
     let (dataset, job) = (&printed.dataset, &printed.job);
     let mut text = format!(
         "{}: {}, {}, opened in {}\n{} of batches of {}, shuffle {}, seed {}",
-        dataset.name,
+        OneLine(&dataset.name),
         counted(u64::from(dataset.samples), "sample"),
         size(dataset.bytes),
         time(dataset.opened_s),

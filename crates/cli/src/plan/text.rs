@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use foresee_config::OneLine;
 use foresee_sim::forecast::show::{Home, LocalBatch, Uses};
 use foresee_sim::forecast::{Epochs, Forecast, Part};
 
@@ -40,7 +41,7 @@ fn head(forecast: &Forecast) -> String {
     let job = &forecast.job;
     format!(
         "{}, policy {}: {}, {} ({}), {} of {}",
-        forecast.scenario,
+        OneLine(&forecast.scenario),
         forecast.policy,
         counted(u64::from(job.ranks), "rank"),
         counted(u64::from(job.samples), "sample"),
@@ -117,7 +118,7 @@ fn savings(forecast: &Forecast) -> String {
     };
     let rows = forecast.one_more_gib.iter().map(|saving| {
         vec![
-            format!("tier {} ({})", saving.tier, saving.name),
+            format!("tier {} ({})", saving.tier, OneLine(&saving.name)),
             seconds(saving.saves_s),
             bytes(saving.saves_source_bytes),
         ]
@@ -156,7 +157,7 @@ fn local_batch<'a>(batch: &LocalBatch, path: impl Fn(u32) -> &'a str) -> String 
     let head = ["sample", "size", "home", ""].map(str::to_owned).to_vec();
     let rows = samples.iter().map(|sample| {
         let (id, bytes) = (sample.sample, sample.bytes);
-        vec![id.to_string(), format!("{} B", grouped(bytes)), home(sample.home), path(id).to_owned()]
+        vec![id.to_string(), format!("{} B", grouped(bytes)), home(sample.home), OneLine(path(id)).to_string()]
     });
     format!("epoch {epoch}, step {step}, rank {rank}: {count}\n{}", columns(head, rows))
 }
@@ -165,7 +166,7 @@ fn uses(uses: &Uses, path: &str) -> String {
     let sample = &uses.sample;
     let mut text = format!("sample {}: {} B", sample.sample, grouped(sample.bytes));
     if !path.is_empty() {
-        let _ = write!(text, ", {path}");
+        let _ = write!(text, ", {}", OneLine(path));
     }
     let first = uses.first_reader.map_or("nobody".to_owned(), |rank| format!("rank {rank}"));
     let epochs = counted(u64::from(uses.epochs_used), "epoch");

@@ -4,27 +4,29 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use foresee_config::{OneLine, shown};
+
 use super::EXTENSIONS;
 
 /// Why there is no dataset.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
     /// The folder is not there.
-    #[error("dataset {}: no such folder; check the path", .0.display())]
+    #[error("dataset {}: no such folder; check the path", shown(.0))]
     Missing(PathBuf),
     /// It is something else than a folder.
-    #[error("dataset {}: not a folder; give the folder that holds the class folders", .0.display())]
+    #[error("dataset {}: not a folder; give the folder that holds the class folders", shown(.0))]
     NotAFolder(PathBuf),
     /// The folder holds nothing.
-    #[error("dataset {}: the folder is empty; check the path, and that its storage is mounted", .0.display())]
+    #[error("dataset {}: the folder is empty; check the path, and that its storage is mounted", shown(.0))]
     Empty(PathBuf),
     /// The folder holds files but no folders.
     #[error("dataset {}: no class folders in it; put the files of each class in a folder, or give a list of files",
-            .0.display())]
+            shown(.0))]
     NoClasses(PathBuf),
     /// Class folders without a sample.
     #[error("dataset {}: class {}: no file that ends in {}; add some or remove the folder",
-            .root.display(), listed(.classes), EXTENSIONS.join(" "))]
+            shown(.root), listed(.classes), EXTENSIONS.join(" "))]
     EmptyClass {
         /// The dataset's folder.
         root: PathBuf,
@@ -32,7 +34,7 @@ pub enum DatasetError {
         classes: Vec<String>,
     },
     /// A folder cannot be read.
-    #[error("folder {}: {cause}; make it readable, or remove it", .path.display())]
+    #[error("folder {}: {cause}; make it readable, or remove it", shown(.path))]
     Unreadable {
         /// Which one.
         path: PathBuf,
@@ -40,7 +42,7 @@ pub enum DatasetError {
         cause: io::Error,
     },
     /// A link to a folder that it is in, or to itself.
-    #[error("link {}: leads back to itself; remove it", .0.display())]
+    #[error("link {}: leads back to itself; remove it", shown(.0))]
     Loop(PathBuf),
     /// An empty list of files.
     #[error("files: the list is empty; give at least one path")]
@@ -54,7 +56,7 @@ pub enum DatasetError {
         labels: usize,
     },
     /// A file that is no sample.
-    #[error("file {}: {problem}; {}", .path.display(), .problem.remedy())]
+    #[error("file {}: {problem}; {}", shown(.path), .problem.remedy())]
     File {
         /// Which one.
         path: PathBuf,
@@ -62,7 +64,7 @@ pub enum DatasetError {
         problem: FileProblem,
     },
     /// The manifest cannot be read.
-    #[error("manifest {}: {cause}; check the path", .path.display())]
+    #[error("manifest {}: {cause}; check the path", shown(.path))]
     Manifest {
         /// Which one.
         path: PathBuf,
@@ -71,7 +73,7 @@ pub enum DatasetError {
     },
     /// Something else that was given in place of one.
     #[error("manifest {}: {why}; give a folder that holds class folders, or a text file with a path a line",
-            .path.display())]
+            shown(.path))]
     NotAManifest {
         /// What was given.
         path: PathBuf,
@@ -79,10 +81,10 @@ pub enum DatasetError {
         why: String,
     },
     /// A manifest that names no file.
-    #[error("manifest {}: names no file; write one path a line", .0.display())]
+    #[error("manifest {}: names no file; write one path a line", shown(.0))]
     EmptyManifest(PathBuf),
     /// A line of a manifest.
-    #[error("manifest {}: line {line}: {problem}", .path.display())]
+    #[error("manifest {}: line {line}: {problem}", shown(.path))]
     Line {
         /// The manifest.
         path: PathBuf,
@@ -92,7 +94,7 @@ pub enum DatasetError {
         problem: String,
     },
     /// More samples than can be numbered.
-    #[error("dataset {name}: {samples} samples are too many; split it into parts of less than {max}", max = u32::MAX)]
+    #[error("dataset {}: {samples} samples are too many; split it into parts of less than {max}", OneLine(.name), max = u32::MAX)]
     TooMany {
         /// Which one.
         name: String,
@@ -145,9 +147,9 @@ impl fmt::Display for FileProblem {
 
 /// Up to three of them, and how many more.
 fn listed(classes: &[String]) -> String {
-    let shown = classes.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    let first = classes.iter().take(3).map(|class| OneLine(class).to_string()).collect::<Vec<_>>().join(", ");
     match classes.len().saturating_sub(3) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }

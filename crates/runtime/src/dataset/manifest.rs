@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use foresee_config::OneLine;
 use rustix::fs::OFlags;
 
 use super::error::DatasetError;
@@ -148,7 +149,7 @@ fn split(line: &[u8]) -> Result<(&[u8], Option<i64>), String> {
     }
     let number = str::from_utf8(label).ok().and_then(|label| label.parse().ok());
     let wrong = || {
-        let label = String::from_utf8_lossy(label);
+        let label = OneLine(String::from_utf8_lossy(label));
         format!("the label `{label}` is no whole number; write path<TAB>label or path,label")
     };
     number.map(|number| (path, Some(number))).ok_or_else(wrong)

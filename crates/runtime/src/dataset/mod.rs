@@ -34,6 +34,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use foresee_config::OneLine;
 use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use sha2::{Digest as _, Sha256};
@@ -239,7 +240,7 @@ impl PartialEq for Dataset {
 
 impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dataset({}, {} samples)", self.described, self.len())
+        write!(f, "Dataset({}, {} samples)", OneLine(&self.described), self.len())
     }
 }
 

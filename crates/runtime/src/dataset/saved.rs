@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foresee_config::shown;
 use foresee_core::catalog::Catalog;
 use tracing::{debug, warn};
 use twox_hash::{XxHash3_64, XxHash3_128};
@@ -70,16 +71,16 @@ impl Saved {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                warn!(path = %self.path.display(), %error, "saved catalog cannot be read; listing again");
+                warn!(path = %shown(&self.path), %error, "saved catalog cannot be read; listing again");
                 return None;
             }
         };
         let Some((dataset, stamps)) = decode(&bytes, self.key) else {
-            warn!(path = %self.path.display(), "saved catalog is damaged or of another version; listing again");
+            warn!(path = %shown(&self.path), "saved catalog is damaged or of another version; listing again");
             return None;
         };
         if !stamps.are_current(threads) {
-            debug!(path = %self.path.display(), "folders changed since the catalog was saved; listing again");
+            debug!(path = %shown(&self.path), "folders changed since the catalog was saved; listing again");
             return None;
         }
         Some(dataset)
@@ -90,14 +91,14 @@ impl Saved {
         if let Err(error) = fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            warn!(path = %self.path.display(), %error, "saved catalog is void, but cannot be removed; remove it");
+            warn!(path = %shown(&self.path), %error, "saved catalog is void, but cannot be removed; remove it");
         }
     }
 
     /// Saves a dataset; a folder that cannot be written to is logged.
     pub(super) fn store(&self, dataset: &Dataset, stamps: &Stamps) {
         if let Err(error) = self.write(&encode(dataset, stamps, self.key)) {
-            warn!(path = %self.path.display(), %error, "catalog cannot be saved; it will be listed again");
+            warn!(path = %shown(&self.path), %error, "catalog cannot be saved; it will be listed again");
         }
     }
 

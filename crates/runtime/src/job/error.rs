@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use foresee_config::InputError;
+use foresee_config::{InputError, OneLine, shown};
 use foresee_core::ids::SampleId;
 use foresee_core::model::CurveError;
 use foresee_core::policy::Unsupported;
@@ -36,8 +36,9 @@ pub enum JobError {
     Policy(String),
     /// A sample does not fit.
     #[error(
-        "sample {sample} ({name}) has {bytes} and the staging buffer {capacity}: give staging.capacity at least the size \
-         of the largest sample"
+        "sample {sample} ({}) has {bytes} and the staging buffer {capacity}: give staging.capacity at least the size \
+         of the largest sample",
+        OneLine(name)
     )]
     TooLarge {
         /// The largest sample.
@@ -80,7 +81,7 @@ pub enum JobError {
         cause: Arc<std::io::Error>,
     },
     /// The trace cannot be written.
-    #[error("trace {}: {cause}; give trace.path a file that can be written", path.display())]
+    #[error("trace {}: {cause}; give trace.path a file that can be written", shown(path))]
     Trace {
         /// Where to.
         path: PathBuf,
@@ -108,7 +109,7 @@ pub enum JobError {
     #[error(transparent)]
     Curve(#[from] CurveError),
     /// A sample cannot be read.
-    #[error("rank {rank}: sample {sample} ({name}): {cause}")]
+    #[error("rank {rank}: sample {sample} ({}): {cause}", OneLine(name))]
     Sample {
         /// Whose job.
         rank: u32,

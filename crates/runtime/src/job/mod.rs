@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use foresee_config::OneLine;
 use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::stream::{Layout, Mark, Orders, Shuffle};
 
@@ -356,7 +357,7 @@ impl Job {
     pub fn note_skipped(&self, sample: SampleId, other: SampleId, why: &str) {
         if let Some(shared) = self.lock_running().clone() {
             shared.state().counts.skipped += 1;
-            let name = shared.spec.source.name(sample);
+            let (name, why) = (OneLine(shared.spec.source.name(sample)), OneLine(why));
             tracing::warn!("sample {sample} ({name}): {why}; sample {other} is in its place");
         }
     }

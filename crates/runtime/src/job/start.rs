@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use foresee_config::TierKind;
+use foresee_config::{OneLine, TierKind, shown};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
 use foresee_core::units::Bytes;
@@ -225,9 +225,12 @@ fn open_disk(spec: &JobSpec, folder: &std::path::Path, capacity: u64, floor: u64
         .is_some_and(|free| free.0 < capacity.saturating_sub(disk.stats().held.0).saturating_add(floor))
     {
         match DiskTier::remove_stale(folder, &name, &suffix) {
-            Ok(removed) => removed
-                .iter()
-                .for_each(|old| tracing::warn!("{}: removed {old}, the cache of another dataset", folder.display())),
+            Ok(removed) => {
+                for old in removed {
+                    let (folder, old) = (shown(folder), OneLine(old));
+                    tracing::warn!("{folder}: removed {old}, the cache of another dataset");
+                }
+            }
             Err(error) => tracing::warn!("{error}"),
         }
     }

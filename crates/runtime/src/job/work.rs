@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use foresee_config::OneLine;
 use foresee_core::ids::{Epoch, SampleId, TierId};
 use foresee_core::model::Origin;
 use foresee_core::tally::Event;
@@ -330,7 +331,8 @@ impl Shared {
         loop {
             match self.spec.source.read(sample, into) {
                 Err(error) if error.is_transient() && tries < TRIES_MAX && !self.is_closed() => {
-                    tracing::debug!("sample {sample} ({}): {error}; trying again", self.spec.source.name(sample));
+                    let name = OneLine(self.spec.source.name(sample));
+                    tracing::debug!("sample {sample} ({name}): {error}; trying again");
                     std::thread::sleep(pause);
                     pause *= PAUSE_FACTOR;
                     tries += 1;
@@ -491,7 +493,7 @@ impl Shared {
     ) -> Option<(SampleId, Piece)> {
         for (_, other) in self.others(sample, 0) {
             if let (Ok(piece), _) = self.read_alone(other, part, image) {
-                let name = self.spec.source.name(sample);
+                let name = OneLine(self.spec.source.name(sample));
                 tracing::warn!("sample {sample} ({name}): {cause}; sample {other} is in its place");
                 return Some((other, piece));
             }

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use foresee_config::{OneLine, shown};
 use foresee_core::model::{Beyond, Curve};
 use foresee_core::units::{Bytes, Seconds};
 use rustix::thread::{ClockId, clock_nanosleep_absolute, set_current_timer_slack};
@@ -48,7 +49,8 @@ const NAME_BYTES_MAX: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum ThrottleError {
     /// The name cannot be a file's.
-    #[error("throttle `{0}`: the name must be 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, not first a `.`")]
+    #[error("throttle `{}`: the name must be 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, not first a `.`",
+            OneLine(.0))]
     Name(String),
     /// A latency that nothing has.
     #[error("throttle {name}: a latency of {latency_s} s is not possible; give 0 or more")]
@@ -59,7 +61,7 @@ pub enum ThrottleError {
         latency_s: f64,
     },
     /// The folder of emulated storages is not safe to use.
-    #[error("throttle folder {}: {problem}; remove it, or set XDG_RUNTIME_DIR to a folder of your own", .path.display())]
+    #[error("throttle folder {}: {problem}; remove it, or set XDG_RUNTIME_DIR to a folder of your own", shown(.path))]
     Folder {
         /// Which one.
         path: PathBuf,
@@ -77,7 +79,7 @@ pub enum ThrottleError {
         ours: String,
     },
     /// The file that is shared.
-    #[error("throttle file {}: {cause}; use another name, or remove it when no process uses it", .path.display())]
+    #[error("throttle file {}: {cause}; use another name, or remove it when no process uses it", shown(.path))]
     Io {
         /// Which one.
         path: PathBuf,

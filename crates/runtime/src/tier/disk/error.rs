@@ -4,19 +4,23 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use foresee_config::shown;
 use foresee_core::units::Bytes;
 
 /// Why a disk tier cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// It could hold nothing.
-    #[error("cache folder {path}: capacity is 0; give the tier a capacity, or leave it out")]
+    #[error("cache folder {}: capacity is 0; give the tier a capacity, or leave it out", shown(path))]
     NoCapacity {
         /// The configured folder.
         path: PathBuf,
     },
     /// It could never hold that much.
-    #[error("cache folder {path}: capacity is {capacity}, but its file system has {available}; lower the capacity")]
+    #[error(
+        "cache folder {}: capacity is {capacity}, but its file system has {available}; lower the capacity",
+        shown(path)
+    )]
     LargerThanDisk {
         /// The configured folder.
         path: PathBuf,
@@ -26,7 +30,10 @@ pub enum DiskError {
         available: Bytes,
     },
     /// The sub-folder's name would lead elsewhere.
-    #[error("cache folder {path}: {name:?} is no name for a sub-folder; use one without slashes and leading dots")]
+    #[error(
+        "cache folder {}: {name:?} is no name for a sub-folder; use one without slashes and leading dots",
+        shown(path)
+    )]
     BadName {
         /// The configured folder.
         path: PathBuf,
@@ -34,19 +41,19 @@ pub enum DiskError {
         name: String,
     },
     /// There is something else.
-    #[error("cache folder {path} is not a folder; choose another path")]
+    #[error("cache folder {} is not a folder; choose another path", shown(path))]
     NotAFolder {
         /// What is not a folder.
         path: PathBuf,
     },
     /// It may hold data of the user.
-    #[error("cache folder {path} is not empty and was not made by foresee; choose an empty or a new folder")]
+    #[error("cache folder {} is not empty and was not made by foresee; choose an empty or a new folder", shown(path))]
     NotOurs {
         /// The configured folder.
         path: PathBuf,
     },
     /// What says that the folder is ours is not what we write.
-    #[error("cache folder {path}: its mark {mark} {why}; choose another folder, or delete this one")]
+    #[error("cache folder {}: its mark {mark} {why}; choose another folder, or delete this one", shown(path))]
     BadMark {
         /// The configured folder.
         path: PathBuf,
@@ -56,7 +63,10 @@ pub enum DiskError {
         why: &'static str,
     },
     /// Another process keeps its samples there.
-    #[error("cache folder {path} is in use by process {holder} (another job); end it, or choose another folder")]
+    #[error(
+        "cache folder {} is in use by process {holder} (another job); end it, or choose another folder",
+        shown(path)
+    )]
     InUse {
         /// The locked sub-folder.
         path: PathBuf,
@@ -64,7 +74,10 @@ pub enum DiskError {
         holder: String,
     },
     /// Not for us.
-    #[error("cache folder {path}: no permission to {what}; choose another folder, or change its owner or mode")]
+    #[error(
+        "cache folder {}: no permission to {what}; choose another folder, or change its owner or mode",
+        shown(path)
+    )]
     NoPermission {
         /// What is not permitted to be used.
         path: PathBuf,
@@ -72,13 +85,13 @@ pub enum DiskError {
         what: &'static str,
     },
     /// Nothing can be kept there.
-    #[error("cache folder {path}: the file system is read-only; choose another folder, or mount it writable")]
+    #[error("cache folder {}: the file system is read-only; choose another folder, or mount it writable", shown(path))]
     ReadOnly {
         /// What cannot be written.
         path: PathBuf,
     },
     /// There is not even room for an index.
-    #[error("cache folder {path}: no space left to {what}; free some, or choose another folder")]
+    #[error("cache folder {}: no space left to {what}; free some, or choose another folder", shown(path))]
     Full {
         /// What cannot be written.
         path: PathBuf,
@@ -86,7 +99,7 @@ pub enum DiskError {
         what: &'static str,
     },
     /// Anything else that the file system says.
-    #[error("cache folder {path}: cannot {what}: {cause}; choose another folder")]
+    #[error("cache folder {}: cannot {what}: {cause}; choose another folder", shown(path))]
     Io {
         /// What failed.
         path: PathBuf,

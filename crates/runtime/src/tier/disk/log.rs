@@ -8,6 +8,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use foresee_config::shown;
 use foresee_core::ids::SampleId;
 use twox_hash::XxHash3_64;
 
@@ -144,7 +145,7 @@ impl Log {
         match Self::create(&self.folder, self.identity, held) {
             Ok(new) => *self = new,
             Err(cause) => {
-                let path = self.folder.display();
+                let path = shown(&self.folder);
                 tracing::warn!("cache folder {path}: cannot rewrite the index: {cause}; it grows on");
                 self.rewrite_above = self.len * 2;
             }

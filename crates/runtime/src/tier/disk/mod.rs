@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use foresee_config::shown;
 use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
@@ -151,10 +152,10 @@ impl DiskTier {
         let segments = Segments::open(&folder, shape, spec.floor)?;
         let (index, dropped) = restore(&folder, identity, past, &Known { sizes: &spec.sizes, segments: &segments })?;
         if dropped > 0 {
-            tracing::warn!("cache folder {}: {dropped} samples were dropped: not whole, or changed", folder.display());
+            tracing::warn!("cache folder {}: {dropped} samples were dropped: not whole, or changed", shown(&folder));
         }
         Ok(Self {
-            label: format!("disk tier ({})", spec.folder.display()),
+            label: format!("disk tier ({})", shown(&spec.folder)),
             capacity: spec.capacity,
             segments,
             index: Mutex::new(index),
@@ -337,7 +338,7 @@ fn recall(folder: &Path, identity: Identity) -> Result<Option<log::Held>, DiskEr
     let past = log::read(folder, identity).map_err(|cause| DiskError::new(folder, "read its index", cause))?;
     match past {
         Past::Held(held) => return Ok(Some(held)),
-        Past::Useless(why) => tracing::warn!("cache folder {}: {why}: it is emptied", folder.display()),
+        Past::Useless(why) => tracing::warn!("cache folder {}: {why}: it is emptied", shown(folder)),
         Past::Nothing => {}
     }
     folder::clear(folder).map_err(|cause| DiskError::new(folder, "empty it", cause))?;
