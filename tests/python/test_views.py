@@ -1,6 +1,7 @@
 """Samples are views of the loader's memory: no copy, read-only, valid as long as anybody looks."""
 
 import gc
+import os
 import pickle
 import weakref
 
@@ -155,3 +156,20 @@ def test_manifests_list_files_with_labels(folder, tmp_path):
     manifest.write_text("0002.bin\t7\n# no\n0000.bin\t-1\n")
     dataset = foresee.Files.from_manifest(manifest)
     assert (dataset.labels, dataset.path(0)) == ([7, -1], str(tmp_path / "0002.bin"))
+
+
+def test_class_names_that_are_no_text_stay_apart_as_in_python(tmp_path):
+    for name in (b"no\xfe", b"no\xff", b"\xf0\x9f\x98\x80", b"plain"):
+        folder = os.fsencode(tmp_path) + b"/" + name
+        os.mkdir(folder)  # noqa: PTH102, a name of bytes
+        with open(folder + b"/1.jpg", "wb") as file:  # noqa: PTH123, a name of bytes
+            file.write(name)
+    expected = sorted(entry.name for entry in os.scandir(tmp_path) if entry.is_dir())
+    # Listed, then from the saved catalog.
+    for _ in range(2):
+        dataset = foresee.ImageFolder(tmp_path)
+        assert dataset.classes == expected
+        assert dataset.class_to_idx == {name: label for label, name in enumerate(expected)}
+        with foresee.Job(dataset, 4, 1, shuffle=False) as job:
+            batch = next(job)
+            assert [bytes(data) for data in batch.data] == [os.fsencode(expected[label]) for label in batch.labels]

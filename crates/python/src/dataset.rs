@@ -1,6 +1,7 @@
 //! A dataset: listed once, held without a Python object for each sample. Listing runs on a thread of its own, so that
 //! whoever waits can be interrupted and told how far it is.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -161,7 +162,7 @@ impl Dataset {
     }
 
     #[getter]
-    fn classes(&self) -> Vec<String> {
+    fn classes(&self) -> Vec<OsString> {
         self.inner.classes().to_vec()
     }
 

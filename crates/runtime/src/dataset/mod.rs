@@ -26,7 +26,7 @@ mod walk;
 mod tests;
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -84,7 +84,7 @@ fn cache_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 pub struct Dataset {
     described: String,
     files: Files,
-    classes: Vec<String>,
+    classes: Vec<OsString>,
     /// Files may have other sizes than when they were listed.
     measured: RwLock<Measured>,
     /// Where it is or could be saved.
@@ -101,7 +101,7 @@ pub struct Measured {
 }
 
 impl Dataset {
-    fn new(described: String, files: Files, classes: Vec<String>, measured: Measured) -> Self {
+    fn new(described: String, files: Files, classes: Vec<OsString>, measured: Measured) -> Self {
         Self { described, files, classes, measured: RwLock::new(measured), saved: None }
     }
 
@@ -183,7 +183,7 @@ impl Dataset {
     }
 
     /// The classes' names by label; none where files were listed.
-    pub fn classes(&self) -> &[String] {
+    pub fn classes(&self) -> &[OsString] {
         &self.classes
     }
 
@@ -307,7 +307,7 @@ fn files_key(paths: &[PathBuf], labels: Option<&[i64]>) -> Key {
 struct Draft {
     described: String,
     files: Files,
-    classes: Vec<String>,
+    classes: Vec<OsString>,
 }
 
 impl Draft {
@@ -385,7 +385,7 @@ fn pretend(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Resu
             files.folder_of.push(class);
             labels.push(i64::from(class));
         }
-        classes.push(name);
+        classes.push(folder.file_name().unwrap_or_default().to_owned());
     }
     let measures = vec![Measure { size_bytes: 110_000, link: 0 }; files.len()];
     files.shrink();

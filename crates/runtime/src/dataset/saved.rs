@@ -4,8 +4,10 @@
 //! Magic, version, checksum and key, then numbers in little endian and blocks behind their length. It is written beside
 //! its place and renamed, so that readers see all of it or nothing.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -125,7 +127,7 @@ fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
     out.0.extend(key.to_le_bytes());
     out.0.extend(digest);
     out.block(described.as_bytes());
-    out.names(&classes.iter().map(String::as_bytes).collect());
+    out.names(&classes.iter().map(|class| class.as_bytes()).collect());
     out.names(&stamps.paths);
     out.numbers(stamps.stamps.iter().map(|stamp| stamp.to_bytes()));
     out.names(&files.folders);
@@ -151,8 +153,7 @@ fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
     }
     let digest = input.array()?;
     let described = input.text()?;
-    let classes =
-        input.names()?.iter().map(|class| str::from_utf8(class).ok().map(str::to_owned)).collect::<Option<_>>()?;
+    let classes = input.names()?.iter().map(|class| OsStr::from_bytes(class).to_owned()).collect();
     let paths = input.names()?;
     let stamps = input.numbers(|bytes| Stamp::from_bytes(&bytes))?.into_iter().collect::<Option<_>>()?;
     let stamps = Stamps { paths, stamps };
@@ -244,6 +245,8 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
     use std::sync::RwLock;
 
     use super::*;
@@ -251,7 +254,7 @@ mod tests {
     fn small() -> (Dataset, Stamps) {
         let files = Files::from_paths(&["/a/1", "/b/2", "/a/3"].map(PathBuf::from), Some(vec![1, -2, 3]));
         let catalog = Arc::new(Catalog::new(vec![10, 0, u64::MAX / 2]));
-        let classes = vec!["one".to_owned(), String::new()];
+        let classes = vec!["one".into(), OsString::from_vec(b"no\xfftext".to_vec())];
         let stamp = Stamp { mtime_ns: -1, trusted: true, ..Stamp::default() };
         let other = Stamp { size_bytes: 1, mtime_ns: 2, ctime_ns: 3, inode: 4, mount: 5, trusted: true };
         let stamps = Stamps { paths: files.folders.clone(), stamps: vec![stamp, other] };

@@ -23,7 +23,7 @@ use crate::stamp::Stamp;
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) files: Files,
-    pub(super) classes: Vec<String>,
+    pub(super) classes: Vec<OsString>,
     /// Of all folders that were read.
     pub(super) stamps: Stamps,
 }
@@ -31,7 +31,7 @@ pub(super) struct Found {
 /// Walks through the class folders of `root`.
 pub(super) fn walk(root: &Path, threads: usize) -> Result<Found, DatasetError> {
     let top = read_root(root)?;
-    let classes = top.below.iter().map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    let classes = top.below.clone();
     let todo = todo_below(&top, 0).enumerate().map(|(class, todo)| Todo { class: class as u32, ..todo }).collect();
     let mut folders = read_all(todo, threads)?;
     folders.sort_unstable_by(|a, b| {
@@ -187,12 +187,12 @@ fn is_sample(name: &OsStr) -> bool {
     })
 }
 
-fn refuse_empty_classes(root: &Path, classes: &[String], folders: &[Folder]) -> Result<(), DatasetError> {
+fn refuse_empty_classes(root: &Path, classes: &[OsString], folders: &[Folder]) -> Result<(), DatasetError> {
     let mut counts = vec![0; classes.len()];
     for folder in folders {
         counts[folder.class as usize] += folder.samples.len();
     }
-    let empty = |(class, &count): (&String, &usize)| (count == 0).then(|| class.clone());
+    let empty = |(class, &count): (&OsString, &usize)| (count == 0).then(|| class.to_string_lossy().into_owned());
     let classes = classes.iter().zip(&counts).filter_map(empty).collect::<Vec<_>>();
     if classes.is_empty() { Ok(()) } else { Err(DatasetError::EmptyClass { root: root.into(), classes }) }
 }
