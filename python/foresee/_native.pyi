@@ -107,12 +107,11 @@ class Batch:
     def __len__(self) -> int: ...
 
 class Buffer:
-    """The staging buffer's memory, read-only."""
+    """Where the staging buffer is."""
 
     @property
     def address(self) -> int: ...
     def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Throttle:
     """An emulated slow storage; made by `foresee.emulate`."""

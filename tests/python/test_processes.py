@@ -57,6 +57,26 @@ def test_a_child_may_drop_and_end_with_what_it_inherited(files):
         assert len(rest(job)) == 116
 
 
+def test_what_a_child_inherited_stays_as_it_was_whatever_the_parent_keeps_then(files):
+    """The parent evicts it and could use its memory for other samples."""
+    config = {"tier": [{"kind": "memory", "capacity": 20_000}]}
+    go, went = os.pipe()
+    with foresee.Job(files(200, size=500), 4, 10, policy="lobster", config=config) as job:
+        held = [next(job) for _ in range(60)][-8:]
+        child = os.fork()
+        if child == 0:
+            os.close(went)
+            os.read(go, 1)
+            samples = [pair for batch in held for pair in zip(batch.data, batch.indices, strict=True)]
+            os._exit(0 if all(bytes(data) == content(index, 500) for data, index in samples) else 1)
+        del held
+        indices = [index for batch in job for index in batch.indices]
+        assert len(indices) == 2000 - 240
+    os.close(went)
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(go)
+
+
 def test_children_that_exit_normally_do_not_hang(script, folder):
     paths = folder(40)
     code = """

@@ -14,7 +14,8 @@ def test_numpy_sees_samples_inside_the_staging_buffer(files):
     np = pytest.importorskip("numpy")
     with foresee.Job(files(30), 5, 1) as job:
         start, end = job.buffer.address, job.buffer.address + len(job.buffer)
-        assert len(memoryview(job.buffer)) == len(job.buffer)
+        with pytest.raises(TypeError):
+            memoryview(job.buffer)
         for batch in job:
             for data, index in zip(batch.data, batch.indices, strict=True):
                 views = [np.frombuffer(data, np.uint8), np.asarray(data), np.from_dlpack(data)]
@@ -77,6 +78,24 @@ def test_dlpack_says_where_memory_is_and_copies_if_asked(files):
     assert copy.ctypes.data != np.asarray(sample).ctypes.data
     with pytest.raises(BufferError, match="ask for the CPU"):
         sample.__dlpack__(dl_device=(2, 0))
+
+
+def test_numpy_sees_what_a_tier_keeps_in_place_and_dlpack_gives_a_copy(files):
+    np = pytest.importorskip("numpy")
+    config = {"tier": [{"kind": "memory", "capacity": "1 MB"}]}
+    with foresee.Job(files(30), 5, 3, config=config) as job:
+        for batch in job:
+            for data, index in zip(batch.data, batch.indices, strict=True):
+                assert bytes(data) == content(index)
+                view, copy = np.asarray(data), np.from_dlpack(data)
+                assert view.ctypes.data == np.frombuffer(data, np.uint8).ctypes.data != copy.ctypes.data
+                assert copy.tobytes() == content(index) and not view.flags.writeable
+                data.__dlpack__()
+                with pytest.raises(BufferError, match="DLPack gives a copy of it"):
+                    data.__dlpack__(copy=False)
+                # Older versions of NumPy take all for read-only.
+                if copy.flags.writeable:
+                    copy[:] = 0
 
 
 def test_data_is_a_sequence(files):

@@ -158,7 +158,7 @@ impl Array {
         let keep = Box::new(self.items.clone());
         dlpack::capsule(
             py,
-            Given { memory: &self.memory, dtype, keep },
+            Given { memory: &self.memory, dtype, shared: false, keep },
             &Asked { max_version, dl_device, copy, stream },
         )
     }

@@ -115,7 +115,8 @@ impl Samples {
     }
 }
 
-/// One sample's bytes, in place: a memoryview, `NumPy` and `DLPack` see them without a copy.
+/// One sample's bytes, in place: a memoryview and `NumPy` see them without a copy, and so does `DLPack` where no tier keeps
+/// them.
 #[pyclass(frozen, module = "foresee")]
 pub(crate) struct Sample {
     lease: Arc<Lease>,
@@ -174,7 +175,7 @@ impl Sample {
         let keep = Box::new(Arc::clone(&self.lease));
         dlpack::capsule(
             py,
-            Given { memory: &self.memory, dtype: DataType::UINT8, keep },
+            Given { memory: &self.memory, dtype: DataType::UINT8, shared: self.lease.is_shared(), keep },
             &Asked { max_version, dl_device, copy, stream },
         )
     }

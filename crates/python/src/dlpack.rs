@@ -1,4 +1,5 @@
-//! `DLPack`: memory given to other libraries without a copy. They hold a capsule and call its deleter from whichever
+//! `DLPack`: memory given to other libraries, without a copy where nobody else has it: takers may write, whatever the flag
+//! says (torch ignores it, and does not tell who asks). They hold a capsule and call its deleter from whichever
 //! thread lets go last, with or without the interpreter; what is behind it is ours and needs none.
 #![allow(unsafe_code, reason = "DLPack is made of pointers")]
 
@@ -94,6 +95,8 @@ struct Held<M> {
 pub(crate) struct Given<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) dtype: DataType,
+    /// Whether others look at it, too.
+    pub(crate) shared: bool,
     /// Keeps the memory alive.
     pub(crate) keep: Box<dyn Any + Send>,
 }
@@ -119,8 +122,14 @@ pub(crate) fn capsule<'py>(py: Python<'py>, given: Given<'_>, asked: &Asked<'py>
     if asked.stream.is_some() {
         return Err(PyBufferError::new_err("samples are in memory: ask without a stream"));
     }
-    let given = if asked.copy == Some(true) { copied(&given) } else { Placed::of(given) };
-    let flags = if asked.copy == Some(true) { COPIED } else { READ_ONLY };
+    if given.shared && asked.copy == Some(false) {
+        let said =
+            "the sample is kept in memory for later epochs: DLPack gives a copy of it, NumPy a view (numpy.asarray)";
+        return Err(PyBufferError::new_err(said));
+    }
+    let copies = given.shared || asked.copy == Some(true);
+    let given = if copies { copied(&given) } else { Placed::of(given) };
+    let flags = if copies { COPIED } else { READ_ONLY };
     if asked.max_version.is_some_and(|(major, _)| major >= 1) {
         let managed = |tensor| {
             let (context, deleter) = (ptr::null_mut(), Some(delete_versioned as unsafe extern "C" fn(_)));
@@ -160,10 +169,18 @@ impl Placed {
 
 fn copied(given: &Given<'_>) -> Placed {
     let len = given.memory.items() * given.dtype.item_bytes();
+    let words = len.div_ceil(size_of::<u64>());
     // Whole words, so that items of any type are aligned.
-    let mut copy = vec![0u64; len.div_ceil(size_of::<u64>())].into_boxed_slice();
-    // SAFETY: `given` keeps so many readable bytes alive, and nobody writes to them; the copy has room for them.
-    unsafe { ptr::copy_nonoverlapping(given.memory.address() as *const u8, copy.as_mut_ptr().cast(), len) };
+    let mut copy: Vec<u64> = Vec::with_capacity(words);
+    if let Some(last) = copy.spare_capacity_mut()[..words].last_mut() {
+        last.write(0);
+    }
+    // SAFETY: `given` keeps so many readable bytes alive, and nobody writes to them; the copy has room for them. With its
+    // last word, of which a part may lie behind the items, all of its words have been written.
+    unsafe {
+        ptr::copy_nonoverlapping(given.memory.address() as *const u8, copy.as_mut_ptr().cast(), len);
+        copy.set_len(words);
+    }
     let shape = given.memory.shape().map(|items| items.cast_signed() as i64).collect();
     Placed { address: copy.as_ptr() as usize, shape, dtype: given.dtype, keep: Box::new(copy) }
 }

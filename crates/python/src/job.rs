@@ -4,7 +4,6 @@
 //! somebody forks. In the child the job that came along is left behind, never dropped: its locks may be held by threads
 //! that are not there.
 
-use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +17,6 @@ use foresee_image::Output;
 use foresee_runtime::job::{self, Asked, Images, JobError, JobSpec, OnError, Saved, StagingMemory};
 use foresee_runtime::{dataset, fork};
 use pyo3::IntoPyObjectExt;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -28,7 +26,6 @@ use crate::dataset::Dataset;
 use crate::errors::{self, Kind, error};
 use crate::tensor::Tensor;
 use crate::transforms::pipeline;
-use crate::view::{self, Memory, Viewed};
 use crate::{PATIENCE, log};
 
 /// How long closing waits for reads that are under way: longer than a healthy read, shorter than a user's patience.
@@ -289,7 +286,7 @@ impl Job {
         let job = self.job(py)?;
         let staging = py.detach(|| job.staging()).map_err(|wrong| errors::job(py, &wrong))?;
         let (address, len) = staging.place();
-        Ok(Buffer { _staging: staging, memory: Memory::new(address, len, 1, c"B") })
+        Ok(Buffer { _staging: staging, address, len })
     }
 
     /// Ends the job. At the end of the program (`now`) nothing under way is waited for.
@@ -300,41 +297,30 @@ impl Job {
     }
 }
 
-/// The staging buffer's memory, read-only. Loader threads write to it.
+/// Where the staging buffer is. There is nothing to look at as a whole: loader threads write to it, and who got at all of
+/// it could change samples that are yet to be kept.
 #[pyclass(frozen, module = "foresee")]
 pub(crate) struct Buffer {
     /// Keeps it mapped.
     _staging: StagingMemory,
-    memory: Memory,
-}
-
-impl Viewed for Buffer {
-    fn memory(&self) -> &Memory {
-        &self.memory
-    }
+    address: usize,
+    len: usize,
 }
 
 #[pymethods]
 impl Buffer {
     fn __len__(&self) -> usize {
-        self.memory.items()
+        self.len
     }
 
     /// Where it begins in memory.
     #[getter]
     fn address(&self) -> usize {
-        self.memory.address()
+        self.address
     }
 
     fn __repr__(&self) -> String {
-        format!("Buffer({} bytes at {:#x})", self.memory.items(), self.memory.address())
-    }
-
-    #[expect(unsafe_code, reason = "the buffer protocol")]
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // SAFETY: the interpreter's view; the object keeps the memory mapped. Loader threads change what is in it, which
-        // is what whoever looks at the whole buffer wants to see.
-        unsafe { view::fill(slf, view, flags) }
+        format!("Buffer({} bytes at {:#x})", self.len, self.address)
     }
 }
 

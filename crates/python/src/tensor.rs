@@ -159,7 +159,7 @@ impl Tensor {
             Dtype::Float16 => DataType::FLOAT16,
             Dtype::Uint8 => DataType::UINT8,
         };
-        let given = Given { memory: &self.memory, dtype, keep: Box::new(self.keep.clone()) };
+        let given = Given { memory: &self.memory, dtype, shared: false, keep: Box::new(self.keep.clone()) };
         dlpack::capsule(py, given, &Asked { max_version, dl_device, copy, stream })
     }
 

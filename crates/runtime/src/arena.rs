@@ -1,24 +1,31 @@
-//! The memory of a job: one mapping, of which the first part is the staging buffer's and the rest belongs to the memory
-//! tier. Samples are read into it by loader threads and handed to the trainer in place.
+//! The memory of a job: the staging buffer, and the part that belongs to the memory tier ([`Kept`]). Samples are read into
+//! it by loader threads and handed to the trainer in place.
 //!
 //! A [`Block`] is one sample's place. It is written by one thread through [`Filling`], then shared and read-only, and its
 //! space returns when the last share is dropped. A sample that finds no room in the staging buffer, because the trainer
 //! holds on to what it was given, gets memory of its own: it is always better to go on than to wait for ever.
+//!
+//! Whoever has a staged sample can write to it, whatever we say, and only harms itself: staged blocks have one user.
+//! Kept ones have many, and nobody can write there.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{Advice, MmapMut, MmapRaw};
 
 use crate::extents::Extents;
+use crate::fork::{self, Watch};
+use crate::kept::Kept;
 
 /// Places begin at multiples of this: a cache line, so that two threads never write to the same one.
 const ALIGN: u64 = 64;
 
 /// The memory of a job.
 pub(crate) struct Arena {
-    memory: MmapRaw,
-    /// Where the memory tier's part begins.
-    kept_from: u64,
+    staging: MmapRaw,
+    /// None where there is no memory tier.
+    kept: Option<Kept>,
+    children: Watch,
     free: Mutex<Free>,
 }
 
@@ -27,6 +34,18 @@ struct Free {
     /// before memory that nobody has touched yet.
     staged: Extents,
     kept: Extents,
+    /// Kept ones that children of this process may still look at.
+    inherited: Vec<Inherited>,
+}
+
+/// A place that the trainer held while this process forked.
+#[derive(Clone, Copy)]
+struct Inherited {
+    offset: u64,
+    len: u64,
+    /// Forks up to when it was lent first, and until it was free again.
+    after: u32,
+    until: u32,
 }
 
 /// Where a block lies.
@@ -49,13 +68,15 @@ impl Arena {
         let staging_bytes = aligned(staging_bytes);
         // What alignment costs, at most: the budget is meant for samples.
         let kept_bytes = if kept_bytes == 0 { 0 } else { aligned(kept_bytes) + samples * (ALIGN - 1) };
-        let memory = MmapMut::map_anon((staging_bytes + kept_bytes) as usize)?;
+        let staging = MmapMut::map_anon(staging_bytes as usize)?;
         // Large pages save misses where memory is used again and again; a kernel without them is no worse off than before.
         // Kept samples are written once: for them, waiting for the kernel to find large pages was measured to take longer
-        // (336 MB/s at worst) than faulting in small ones (1.5 GB/s).
-        let _ = memory.advise_range(Advice::HugePage, 0, staging_bytes as usize);
-        let free = Free { staged: Extents::new(staging_bytes), kept: Extents::new(kept_bytes) };
-        Ok(Arc::new(Self { memory: memory.into(), kept_from: staging_bytes, free: Mutex::new(free) }))
+        // (336 MB/s at worst) than to fill small ones (1.5 GB/s).
+        let _ = staging.advise(Advice::HugePage);
+        let kept = if kept_bytes == 0 { None } else { Some(Kept::new(kept_bytes)?) };
+        let (staged, kept_extents) = (Extents::new(staging_bytes), Extents::new(kept_bytes));
+        let free = Mutex::new(Free { staged, kept: kept_extents, inherited: Vec::new() });
+        Ok(Arc::new(Self { staging: staging.into(), kept, children: Watch::new(), free }))
     }
 
     /// A place in the staging buffer, if there is room now.
@@ -66,8 +87,29 @@ impl Arena {
 
     /// A place in the memory tier, if there is room now.
     pub(crate) fn keep(self: &Arc<Self>, len: usize) -> Option<Filling> {
-        let offset = self.free().kept.take(aligned(len as u64))?;
-        Some(self.filling(Place::Kept { offset: self.kept_from + offset }, len))
+        let offset = self.take_kept(aligned(len as u64))?;
+        Some(self.filling(Place::Kept { offset }, len))
+    }
+
+    /// A copy in the memory tier, if there is room now.
+    pub(crate) fn keep_copy(self: &Arc<Self>, data: &[u8]) -> Option<Arc<Block>> {
+        let Filling { block, .. } = self.keep(data.len())?;
+        block.write(data).ok()?;
+        Some(Arc::new(block))
+    }
+
+    fn take_kept(&self, len: u64) -> Option<u64> {
+        let mut free = self.free();
+        if let Some(offset) = free.kept.take(len) {
+            return Some(offset);
+        }
+        let lives = |place: &Inherited| self.children.may_live(place.after, place.until);
+        let (still, over): (Vec<_>, Vec<_>) = free.inherited.iter().copied().partition(lives);
+        free.inherited = still;
+        for place in &over {
+            free.kept.give_back(place.offset, place.len);
+        }
+        if over.is_empty() { None } else { free.kept.take(len) }
     }
 
     /// Memory apart from the arena.
@@ -75,10 +117,15 @@ impl Arena {
         self.filling(Place::Own(vec![0; len].into()), len)
     }
 
+    /// A copy apart from the arena.
+    fn own_copy(self: &Arc<Self>, data: &[u8]) -> Arc<Block> {
+        self.filling(Place::Own(data.into()), data.len()).share()
+    }
+
     /// Places for the samples of a batch, `len` bytes each and one after the other, in the staging buffer if there is room
     /// now. When `anyhow`, memory apart from it is taken in its place.
     pub(crate) fn stage_batch(self: &Arc<Self>, samples: usize, len: usize, anyhow: bool) -> Option<Vec<Part>> {
-        let Filling(block) = match self.stage(samples * len) {
+        let Filling { block, .. } = match self.stage(samples * len) {
             Some(filling) => filling,
             None if anyhow => self.filling(Place::Map(MmapMut::map_anon(samples * len).ok()?.into()), samples * len),
             None => return None,
@@ -89,11 +136,23 @@ impl Arena {
 
     /// The staging buffer's memory: address and length.
     pub(crate) fn staging(&self) -> (usize, usize) {
-        (self.memory.as_ptr() as usize, self.kept_from as usize)
+        (self.staging.as_ptr() as usize, self.staging.len())
     }
 
     fn filling(self: &Arc<Self>, place: Place, len: usize) -> Filling {
-        Filling(Block { arena: Arc::clone(self), place, len })
+        let block = Block { arena: Arc::clone(self), place, len, lent_after: AtomicU32::new(NEVER) };
+        Filling { block, buffer: None }
+    }
+
+    /// A buffer to read a sample into that is to be kept.
+    fn buffer(&self, len: usize) -> Vec<u8> {
+        self.kept.as_ref().map_or_else(|| vec![0; len], |kept| kept.buffer(len))
+    }
+
+    fn put_back(&self, buffer: Vec<u8>) {
+        if let Some(kept) = &self.kept {
+            kept.put_back(buffer);
+        }
     }
 
     fn free(&self) -> std::sync::MutexGuard<'_, Free> {
@@ -102,43 +161,75 @@ impl Arena {
     }
 
     #[allow(unsafe_code, reason = "threads fill different parts of one mapping at the same time")]
-    fn bytes(&self, offset: u64, len: usize) -> &[u8] {
+    fn staged(&self, offset: u64, len: usize) -> &[u8] {
         // SAFETY: offset and len come from `Extents`, which hand out ranges within the mapping and none of it twice
         // at a time; the mapping lives as long as `self`. Who has a shared reference has the `Block` of the range,
         // and no `Filling` of it exists any more.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(offset as usize), len) }
+        unsafe { std::slice::from_raw_parts(self.staging.as_ptr().add(offset as usize), len) }
     }
 
     #[allow(unsafe_code, clippy::mut_from_ref, reason = "threads fill different parts of one mapping at the same time")]
-    fn bytes_mut(&self, offset: u64, len: usize) -> &mut [u8] {
-        // SAFETY: as in `bytes`; and only `Filling::bytes_mut` calls this, which has the range for itself.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().add(offset as usize), len) }
+    fn staged_mut(&self, offset: u64, len: usize) -> &mut [u8] {
+        // SAFETY: as in `staged`; and only `Filling::bytes_mut` and `Part::bytes_mut` call this, which have the range for
+        // themselves.
+        unsafe { std::slice::from_raw_parts_mut(self.staging.as_mut_ptr().add(offset as usize), len) }
+    }
+
+    #[allow(unsafe_code, reason = "threads fill different parts of one mapping at the same time")]
+    fn kept(&self, offset: u64, len: usize) -> &[u8] {
+        let Some(kept) = &self.kept else { unreachable!("a place is in memory that is there") };
+        // SAFETY: as in `staged`.
+        unsafe { std::slice::from_raw_parts(kept.address(offset), len) }
+    }
+
+    #[allow(unsafe_code, clippy::mut_from_ref, reason = "threads fill different parts of one mapping at the same time")]
+    fn kept_mut(&self, offset: u64, len: usize) -> Option<&mut [u8]> {
+        let address = self.kept.as_ref()?.address_mut(offset, len)?;
+        // SAFETY: as in `staged_mut`.
+        Some(unsafe { std::slice::from_raw_parts_mut(address, len) })
     }
 }
 
 /// A place that is being written.
 #[derive(Debug)]
-pub(crate) struct Filling(Block);
+pub(crate) struct Filling {
+    block: Block,
+    /// What is written to its place when it is whole.
+    buffer: Option<Vec<u8>>,
+}
 
 impl Filling {
     /// The place itself; holds whatever was there before.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let len = self.0.len;
-        match &mut self.0.place {
+        let Block { arena, place, len, .. } = &mut self.block;
+        let len = *len;
+        match place {
             Place::Own(memory) => memory,
-            Place::Staged { offset } | Place::Kept { offset } => self.0.arena.bytes_mut(*offset, len),
+            Place::Staged { offset } => arena.staged_mut(*offset, len),
+            Place::Kept { offset } => match arena.kept_mut(*offset, len) {
+                Some(bytes) => bytes,
+                None => &mut self.buffer.get_or_insert_with(|| arena.buffer(len))[..len],
+            },
             Place::Map(_) => &mut [],
         }
     }
 
     /// What was written.
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.bytes()
+        self.buffer.as_ref().map_or_else(|| self.block.bytes(), |buffer| &buffer[..self.block.len])
     }
 
-    /// The sample is whole: from now on it is only read.
-    pub(crate) fn share(self) -> Arc<Block> {
-        Arc::new(self.0)
+    /// The sample is whole: from now on it is only read. Where its place cannot be written (there is no memory), it has
+    /// memory of its own.
+    pub(crate) fn share(mut self) -> Arc<Block> {
+        let Some(buffer) = self.buffer.take() else { return Arc::new(self.block) };
+        let bytes = &buffer[..self.block.len];
+        let block = match self.block.write(bytes) {
+            Ok(()) => Arc::new(self.block),
+            Err(_) => self.block.arena.own_copy(bytes),
+        };
+        block.arena.put_back(buffer);
+        block
     }
 }
 
@@ -195,7 +286,12 @@ pub(crate) struct Block {
     arena: Arc<Arena>,
     place: Place,
     len: usize,
+    /// How many forks there had been when it was lent to who held it during another one.
+    lent_after: AtomicU32,
 }
+
+/// No fork: none has this number.
+const NEVER: u32 = u32::MAX;
 
 impl std::fmt::Debug for Block {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -214,7 +310,8 @@ impl Block {
         assert!(at + len <= self.len, "a piece lies within its block");
         match &self.place {
             Place::Own(memory) => &memory[at..at + len],
-            Place::Staged { offset } | Place::Kept { offset } => self.arena.bytes(offset + at as u64, len),
+            Place::Staged { offset } => self.arena.staged(offset + at as u64, len),
+            Place::Kept { offset } => self.arena.kept(offset + at as u64, len),
             // SAFETY: the range lies within the mapping, which has the block's length. Pieces of a batch do not overlap,
             // and who reads one has it from `Part::share`, after it was written.
             Place::Map(memory) => unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), len) },
@@ -225,11 +322,31 @@ impl Block {
     fn range_mut(&self, at: usize, len: usize) -> &mut [u8] {
         assert!(at + len <= self.len, "a part lies within its block");
         match &self.place {
-            Place::Staged { offset } | Place::Kept { offset } => self.arena.bytes_mut(offset + at as u64, len),
+            Place::Staged { offset } => self.arena.staged_mut(offset + at as u64, len),
             // SAFETY: as in `range`; and only `Part::bytes_mut` calls this, which has the range for itself: parts are made
             // once for each sample of a batch and cannot be copied.
             Place::Map(memory) => unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), len) },
-            Place::Own(_) => unreachable!("memory of one sample alone has no parts"),
+            Place::Kept { .. } | Place::Own(_) => unreachable!("memory of one sample alone has no parts"),
+        }
+    }
+
+    /// A copy with memory of its own.
+    pub(crate) fn copy(&self) -> Arc<Self> {
+        self.arena.own_copy(self.bytes())
+    }
+
+    /// Writes a sample that is to be kept to its place.
+    fn write(&self, data: &[u8]) -> std::io::Result<()> {
+        match (&self.place, &self.arena.kept) {
+            (Place::Kept { offset }, Some(kept)) => kept.write(*offset, data),
+            _ => unreachable!("only kept samples are written so"),
+        }
+    }
+
+    /// Somebody is done with it to whom it was lent after so many forks.
+    pub(crate) fn returned(&self, lent_after: u32) {
+        if lent_after != fork::forks() {
+            self.lent_after.fetch_min(lent_after, Ordering::Relaxed);
         }
     }
 
@@ -249,7 +366,13 @@ impl Drop for Block {
         match self.place {
             Place::Staged { offset } => self.arena.free().staged.give_back(offset, aligned(self.len as u64)),
             Place::Kept { offset } => {
-                self.arena.free().kept.give_back(offset - self.arena.kept_from, aligned(self.len as u64));
+                let (len, after) = (aligned(self.len as u64), *self.lent_after.get_mut());
+                let mut free = self.arena.free();
+                if after == NEVER {
+                    free.kept.give_back(offset, len);
+                } else {
+                    free.inherited.push(Inherited { offset, len, after, until: fork::forks() });
+                }
             }
             Place::Own(_) | Place::Map(_) => {}
         }
@@ -291,5 +414,63 @@ mod tests {
         let mut own = arena.own(5);
         own.bytes_mut().copy_from_slice(b"alone");
         assert_eq!(own.share().bytes(), b"alone");
+    }
+
+    #[test]
+    fn what_is_kept_lies_where_nobody_can_write() {
+        let arena = Arena::new(64, 4 << 20, 2).unwrap();
+        for len in [100, 3 << 20] {
+            let mut filling = arena.keep(len).unwrap();
+            filling.bytes_mut().fill(7);
+            assert!(filling.bytes().iter().all(|&byte| byte == 7));
+            let block = filling.share();
+            assert!(block.is_kept() && block.bytes().iter().all(|&byte| byte == 7));
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            assert_eq!(rights(&maps, block.bytes().as_ptr() as usize), Some("r--s"));
+        }
+    }
+
+    /// Of the mapping that an address lies in.
+    fn rights(maps: &str, address: usize) -> Option<&str> {
+        maps.lines().find_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (from, to) = range.split_once('-')?;
+            let [from, to] = [from, to].map(|end| usize::from_str_radix(end, 16).unwrap_or(0));
+            (from..to).contains(&address).then(|| &rest[..4])
+        })
+    }
+
+    #[test]
+    #[allow(unsafe_code, reason = "forks")]
+    fn what_was_held_at_a_fork_is_not_used_again_while_the_child_lives() {
+        let arena = Arena::new(64, 64, 0).unwrap();
+        let lent_after = fork::forks();
+        let block = arena.keep(64).unwrap().share();
+        let (read, write) = std::io::pipe().unwrap();
+        // SAFETY: the child only waits and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above; both descriptors are open, and the buffer is there.
+            unsafe {
+                libc::close(std::os::fd::AsRawFd::as_raw_fd(&write));
+                libc::read(std::os::fd::AsRawFd::as_raw_fd(&read), [0u8].as_mut_ptr().cast(), 1);
+                libc::_exit(0);
+            }
+        }
+        block.returned(lent_after);
+        drop(block);
+        assert!(arena.keep(64).is_none());
+        drop(write);
+        // SAFETY: a child of ours, and nobody else waits for it.
+        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        // Children of other tests, forked off at the same time, end soon.
+        while arena.keep(64).is_none() {
+            std::thread::yield_now();
+        }
+        // After forks that it was not lent during, a place is free at once.
+        let block = arena.keep(64).unwrap().share();
+        block.returned(fork::forks());
+        drop(block);
+        assert!(arena.keep(64).is_some());
     }
 }

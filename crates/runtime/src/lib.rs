@@ -6,6 +6,7 @@ pub mod desk;
 pub mod extents;
 pub mod fork;
 pub mod job;
+mod kept;
 pub mod machine;
 mod pool;
 pub mod source;

@@ -21,6 +21,8 @@ pub struct Lease {
     loan: Option<u64>,
     /// Of the job's moves.
     generation: u64,
+    /// Of this process, when it was handed over.
+    forks: u32,
 }
 
 impl Lease {
@@ -31,12 +33,18 @@ impl Lease {
             sample: staged.sample,
             loan,
             generation,
+            forks: fork::forks(),
         }
     }
 
     /// The sample.
     pub fn bytes(&self) -> &[u8] {
         self.piece.bytes()
+    }
+
+    /// Whether others have it, too, so that its memory cannot be written.
+    pub fn is_shared(&self) -> bool {
+        self.piece.block().is_kept()
     }
 
     /// From here to the end of another sample of the same batch.
@@ -62,6 +70,7 @@ impl Drop for Lease {
         }
         // SAFETY: both are taken here, once, and not touched again: this is the end of the lease.
         let (piece, shared) = unsafe { (ManuallyDrop::take(&mut self.piece), ManuallyDrop::take(&mut self.shared)) };
+        piece.block().returned(self.forks);
         let homeless = shared.settle_in_memory(self.sample, piece.block());
         drop(piece);
         let mut state = shared.state();
@@ -89,6 +98,6 @@ impl Shared {
             Store::Memory(memory) => Some((TierId(index as u8 + 1), memory)),
             Store::Nothing | Store::Disk(..) => None,
         });
-        memories.filter(|(_, memory)| !memory.settle(sample, block)).map(|(tier, _)| tier).next()
+        memories.filter(|(_, memory)| !memory.settle(sample)).map(|(tier, _)| tier).next()
     }
 }

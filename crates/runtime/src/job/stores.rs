@@ -62,6 +62,17 @@ impl Closable {
         self.disk().is_some_and(|disk| disk.is_current(sample, now))
     }
 
+    /// Keeps a sample whose checksum is known ([`DiskTier::keep_summed`]).
+    pub(super) fn keep_summed(
+        &self,
+        sample: SampleId,
+        data: &[u8],
+        sum: u64,
+        stamp: Option<Stamp>,
+    ) -> Result<Kept, TierError> {
+        self.disk().map_or(Ok(Kept::NoRoom), |disk| disk.keep_summed(sample, data, sum, stamp))
+    }
+
     /// Whether it cannot grow at present.
     fn is_degraded(&self) -> bool {
         self.disk().is_none_or(|disk| disk.degraded().is_some())

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use foresee_config::OneLine;
+use foresee_core::engine::Read;
 use foresee_core::ids::{Epoch, SampleId, TierId};
 use foresee_core::model::Origin;
 use foresee_core::tally::Event;
@@ -16,12 +17,12 @@ use super::Shared;
 use super::spec::OnError;
 use super::state::{Call, Failure, Raw, Slot, Staged, State, Task};
 use super::stores::{Closable, Store};
-use crate::arena::{Part, Piece};
+use crate::arena::{Block, Part, Piece};
 use crate::pool::Work;
 use crate::source::ReadError;
 use crate::stamp::Stamp;
 use crate::thread_time::ThreadTime;
-use crate::tier::{Found, Kept, Tier};
+use crate::tier::{DiskTier, Found, Kept, Tier, TierError};
 
 /// A storage that stumbles gets this many more chances, each after a longer pause.
 const TRIES_MAX: u32 = 5;
@@ -272,7 +273,7 @@ impl Shared {
             Store::Disk(disk, _) if !self.is_known(disk, sample) => {
                 done.stale = true;
                 self.fetch_from_source(sample, into, done)?;
-                if !self.keep(disk.as_ref(), sample, into, done.stamp) {
+                if !self.is_kept(sample, disk.keep(sample, into, done.stamp)) {
                     done.lost_from = Some(tier);
                 }
                 return Ok(());
@@ -364,6 +365,8 @@ impl Shared {
             Raw::Held(block) => Some(block),
             Raw::Passing => None,
         };
+        // Before the trainer has it, who may change it.
+        let keeping = self.keeping(&read, block.as_ref(), buffer);
         let mut state = self.state();
         self.account(&mut state, &read, done);
         if state.generation != generation {
@@ -379,18 +382,19 @@ impl Shared {
             state.lanes.end(lane);
             return state;
         };
-        let kept = match (self.stores.store(tier), block) {
-            (Store::Memory(memory), Some(block)) => {
+        let kept = match (self.stores.store(tier), keeping) {
+            (Store::Memory(memory), Keeping::Block(block)) => {
                 memory.hold(read.sample, block);
                 true
             }
-            (Store::Memory(memory), None) => self.keep(memory, read.sample, buffer, done.stamp),
-            (Store::Disk(disk, _), block) => {
+            (Store::Memory(memory), _) => self.is_kept(read.sample, memory.keep(read.sample, buffer, done.stamp)),
+            (Store::Disk(disk, _), Keeping::Sum(sum)) => {
                 state.keeping += 1;
                 drop(state);
                 self.wake_trainer();
                 let data = block.as_ref().map_or(buffer, |block| block.bytes());
-                let kept = self.keep(disk.as_ref(), read.sample, data, done.stamp);
+                let kept = disk.keep_summed(read.sample, data, sum, done.stamp);
+                let kept = self.is_kept(read.sample, kept);
                 state = self.state();
                 state.keeping -= 1;
                 if state.keeping == 0 {
@@ -398,7 +402,7 @@ impl Shared {
                 }
                 kept
             }
-            (Store::Nothing, _) => false,
+            (Store::Disk(..) | Store::Nothing, _) => false,
         };
         state.lanes.end(lane);
         if state.generation == generation {
@@ -409,7 +413,16 @@ impl Shared {
         state
     }
 
-    fn account(&self, state: &mut State, read: &foresee_core::engine::Read, done: &Done) {
+    /// What a tier needs of a sample as it was read.
+    fn keeping(&self, read: &Read, block: Option<&Arc<Block>>, buffer: &[u8]) -> Keeping {
+        match (read.keep.map(|tier| self.stores.store(tier)), block) {
+            (Some(Store::Memory(memory)), Some(block)) => Keeping::Block(memory.own(Arc::clone(block))),
+            (Some(Store::Disk(..)), _) => Keeping::Sum(DiskTier::sum(block.map_or(buffer, |block| block.bytes()))),
+            _ => Keeping::Nothing,
+        }
+    }
+
+    fn account(&self, state: &mut State, read: &Read, done: &Done) {
         let took = Seconds((done.fetched - done.began).as_secs_f64());
         state.tally.record(Event::Read { origin: done.origin, bytes: read.bytes, took });
         state.counts.retries += u64::from(done.retries);
@@ -468,9 +481,9 @@ impl Shared {
         state
     }
 
-    /// Keeps what was read during this job; whether a tier has it now.
-    fn keep(&self, tier: &dyn Tier, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> bool {
-        match tier.keep(sample, data, stamp) {
+    /// Whether a tier has what was read during this job.
+    fn is_kept(&self, sample: SampleId, outcome: Result<Kept, TierError>) -> bool {
+        match outcome {
             Ok(Kept::Yes) => {
                 self.looks.note(sample);
                 true
@@ -541,4 +554,13 @@ fn bytes_of<'a>(raw: &'a Raw, buffer: &'a [u8]) -> &'a [u8] {
         Raw::Held(block) => block.bytes(),
         Raw::Passing => buffer,
     }
+}
+
+/// What a tier needs of a sample that the trainer has, too.
+enum Keeping {
+    Nothing,
+    /// Bytes that nobody else can change.
+    Block(Arc<Block>),
+    /// What the bytes added up to: what was changed on its way to the disk is a miss later, never a wrong sample.
+    Sum(u64),
 }

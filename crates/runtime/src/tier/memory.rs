@@ -1,5 +1,8 @@
 //! The memory tier: samples in the part of the arena that is theirs. What is held is shared, never copied: a sample that
 //! is staged from here is a second share of its block, and one that is evicted lives on until its last user is done.
+//!
+//! Nobody can write to that part of the arena. A sample that finds no room there, because evicted ones are still in use, is
+//! held for the time being in memory of its own, which nobody else ever has: it moves when there is room.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +42,11 @@ impl Held {
     fn is(&self, sample: SampleId, block: &Arc<Block>) -> bool {
         self.blocks.get(&sample).is_some_and(|held| Arc::ptr_eq(held, block))
     }
+
+    /// A sample that is in memory of its own for the time being.
+    fn unsettled(&self, sample: SampleId) -> Option<Arc<Block>> {
+        self.blocks.get(&sample).filter(|block| !block.is_kept()).cloned()
+    }
 }
 
 impl MemoryTier {
@@ -62,36 +70,49 @@ impl MemoryTier {
         *self.held() = Held::default();
     }
 
-    /// A share of a sample that is held.
+    /// A share of a sample that is held, or a copy of one that has not found its place yet.
     pub(crate) fn share(&self, sample: SampleId) -> Option<Arc<Block>> {
-        self.held().blocks.get(&sample).cloned()
+        let block = self.held().blocks.get(&sample).cloned()?;
+        Some(if block.is_kept() { block } else { self.moved(sample, &block).unwrap_or_else(|| block.copy()) })
     }
 
-    /// Holds a block: in the tier's part of the arena, or for the time being in the staging buffer ([`MemoryTier::settle`]).
+    /// What is held of a sample that others have, too.
+    pub(crate) fn own(&self, block: Arc<Block>) -> Arc<Block> {
+        if block.is_kept() {
+            return block;
+        }
+        self.arena.keep_copy(block.bytes()).unwrap_or_else(|| block.copy())
+    }
+
+    /// Holds a block: in the tier's part of the arena, or for the time being one that nobody else has
+    /// ([`MemoryTier::own`], [`MemoryTier::settle`]).
     pub(crate) fn hold(&self, sample: SampleId, block: Arc<Block>) {
         self.held().insert(sample, block);
     }
 
-    /// The trainer is done with a block that is held although it lies in the staging buffer: it moves to the tier's part of
-    /// the arena. False where there is no room even now; then it is not held any more.
-    pub(crate) fn settle(&self, sample: SampleId, block: &Arc<Block>) -> bool {
-        if block.is_kept() || !self.held().is(sample, block) {
+    /// The trainer is done with a sample that may have found no room in the tier's part of the arena: it moves there. False
+    /// where there is no room even now; then it is not held any more.
+    pub(crate) fn settle(&self, sample: SampleId) -> bool {
+        let Some(block) = self.held().unsettled(sample) else { return true };
+        if self.moved(sample, &block).is_some() {
             return true;
         }
-        let moved = self.arena.keep(block.bytes().len()).map(|mut filling| {
-            filling.bytes_mut().copy_from_slice(block.bytes());
-            filling.share()
-        });
         let mut held = self.held();
-        if !held.is(sample, block) {
-            return true;
+        let is_held = held.is(sample, &block);
+        if is_held {
+            held.remove(sample);
         }
-        let there = moved.is_some();
-        match moved {
-            Some(moved) => held.insert(sample, moved),
-            None => held.remove(sample),
+        !is_held
+    }
+
+    /// Moves what is held to the tier's part of the arena, if there is room now.
+    fn moved(&self, sample: SampleId, block: &Arc<Block>) -> Option<Arc<Block>> {
+        let moved = self.arena.keep_copy(block.bytes())?;
+        let mut held = self.held();
+        if held.is(sample, block) {
+            held.insert(sample, Arc::clone(&moved));
         }
-        there
+        Some(moved)
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, Held> {
@@ -102,7 +123,8 @@ impl MemoryTier {
 impl Tier for MemoryTier {
     /// What is in memory is of this job: nobody asks later what it was.
     fn keep(&self, sample: SampleId, data: &[u8], _: Option<Stamp>) -> Result<Kept, TierError> {
-        if self.share(sample).is_some_and(|held| held.bytes() == data) {
+        let held = self.held().blocks.get(&sample).cloned();
+        if held.is_some_and(|held| held.bytes() == data) {
             return Ok(Kept::Yes);
         }
         self.evict(sample);
@@ -110,9 +132,8 @@ impl Tier for MemoryTier {
         if self.held().bytes + data.len() as u64 > self.capacity_bytes {
             return Ok(Kept::NoRoom);
         }
-        let Some(mut filling) = self.arena.keep(data.len()) else { return Ok(Kept::NoRoom) };
-        filling.bytes_mut().copy_from_slice(data);
-        self.hold(sample, filling.share());
+        let Some(block) = self.arena.keep_copy(data) else { return Ok(Kept::NoRoom) };
+        self.hold(sample, block);
         Ok(Kept::Yes)
     }
 
@@ -161,12 +182,28 @@ mod tests {
         let old = arena.keep(64).unwrap();
         let mut filling = arena.stage(3).unwrap();
         filling.bytes_mut().copy_from_slice(b"new");
-        let block = filling.share();
-        tier.hold(SampleId(1), Arc::clone(&block));
+        tier.hold(SampleId(1), tier.own(filling.share()));
+        assert!(!tier.share(SampleId(1)).unwrap().is_kept());
         drop(old);
-        assert!(tier.settle(SampleId(1), &block));
-        drop(block);
+        assert!(tier.settle(SampleId(1)));
         assert!(arena.stage(64).is_some(), "the staging buffer is free again");
-        assert_eq!(tier.share(SampleId(1)).unwrap().bytes(), b"new");
+        let share = tier.share(SampleId(1)).unwrap();
+        assert!(share.is_kept());
+        assert_eq!(share.bytes(), b"new");
+    }
+
+    #[test]
+    fn what_is_held_outside_of_its_place_nobody_else_has() {
+        let arena = Arena::new(64, 64, 0).unwrap();
+        let tier = MemoryTier::new(Arc::clone(&arena), 64);
+        let _old = arena.keep(64).unwrap();
+        let staged = arena.stage(3).unwrap().share();
+        tier.hold(SampleId(1), tier.own(Arc::clone(&staged)));
+        let shares = [tier.share(SampleId(1)).unwrap(), tier.share(SampleId(1)).unwrap(), staged];
+        let places = shares.map(|share| share.bytes().as_ptr());
+        let held = tier.held().blocks[&SampleId(1)].bytes().as_ptr();
+        assert!(places[0] != places[1] && !places.contains(&held));
+        assert!(!tier.settle(SampleId(1)), "there is no room");
+        assert!(tier.share(SampleId(1)).is_none());
     }
 }

@@ -105,6 +105,42 @@ impl DiskTier {
         segments::free(folder).ok()
     }
 
+    /// The checksum of a sample.
+    pub fn sum(data: &[u8]) -> u64 {
+        XxHash3_64::oneshot(data)
+    }
+
+    /// Keeps a sample by the checksum that it had before others could change it.
+    pub fn keep_summed(
+        &self,
+        sample: SampleId,
+        data: &[u8],
+        sum: u64,
+        stamp: Option<Stamp>,
+    ) -> Result<Kept, TierError> {
+        let len = data.len() as u64;
+        let mut index = self.index();
+        if index.get(sample).is_some_and(|held| held.sum == sum && held.len() == len) {
+            self.note(index.restamp(sample, stamp));
+            return Ok(Kept::Yes);
+        }
+        drop(index);
+        if !self.writing.is_open(Instant::now()) {
+            return Ok(Kept::NoRoom);
+        }
+        let Some(parts) = self.reserve(sample, len) else { return Ok(Kept::NoRoom) };
+        let entry = Entry::new(parts, sum);
+        if let Err(cause) = self.segments.write(entry.parts(), data) {
+            self.index().free(&entry);
+            return self.refuse(sample, cause);
+        }
+        if let Err(cause) = self.index().admit(sample, entry, stamp) {
+            return self.refuse(sample, cause);
+        }
+        self.writing.reopen();
+        Ok(Kept::Yes)
+    }
+
     /// Reads a sample for who must not wait: false where the index is being written, or where the sample is not held or not
     /// whole, of which nothing is noted.
     pub fn read_at_once(&self, sample: SampleId, into: &mut [u8]) -> io::Result<bool> {
@@ -256,7 +292,7 @@ impl DiskTier {
     /// Reads and checks; none where the bytes are not what they were.
     fn fetch(&self, entry: &Entry, into: &mut [u8]) -> io::Result<Option<()>> {
         match self.segments.read(entry.parts(), into) {
-            Ok(()) => Ok((XxHash3_64::oneshot(into) == entry.sum).then_some(())),
+            Ok(()) => Ok((Self::sum(into) == entry.sum).then_some(())),
             Err(cause) if is_damage(&cause) => Ok(None),
             Err(cause) => Err(cause),
         }
@@ -276,27 +312,7 @@ impl DiskTier {
 
 impl Tier for DiskTier {
     fn keep(&self, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> Result<Kept, TierError> {
-        let (len, sum) = (data.len() as u64, XxHash3_64::oneshot(data));
-        let mut index = self.index();
-        if index.get(sample).is_some_and(|held| held.sum == sum && held.len() == len) {
-            self.note(index.restamp(sample, stamp));
-            return Ok(Kept::Yes);
-        }
-        drop(index);
-        if !self.writing.is_open(Instant::now()) {
-            return Ok(Kept::NoRoom);
-        }
-        let Some(parts) = self.reserve(sample, len) else { return Ok(Kept::NoRoom) };
-        let entry = Entry::new(parts, sum);
-        if let Err(cause) = self.segments.write(entry.parts(), data) {
-            self.index().free(&entry);
-            return self.refuse(sample, cause);
-        }
-        if let Err(cause) = self.index().admit(sample, entry, stamp) {
-            return self.refuse(sample, cause);
-        }
-        self.writing.reopen();
-        Ok(Kept::Yes)
+        self.keep_summed(sample, data, Self::sum(data), stamp)
     }
 
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {

@@ -528,3 +528,13 @@ fn a_process_killed_while_filling_leaves_a_cache_that_is_good() {
         assert_eq!(tier.corrupt(), 0);
     }
 }
+
+#[test]
+fn what_was_changed_on_its_way_to_the_disk_is_a_miss() {
+    let folder = TempDir::new().unwrap();
+    let tier = open(&spec(folder.path(), 1000));
+    let sum = DiskTier::sum(&bytes(5, 0));
+    assert_eq!(tier.keep_summed(SampleId(5), &bytes(5, 1), sum, None).unwrap(), Kept::Yes);
+    assert_eq!(read(&tier, 5), None);
+    assert_eq!(tier.corrupt(), 1);
+}
