@@ -5,10 +5,10 @@ torch has one generator for the whole process, whatever the thread. But each thr
 every call of torch; the one here hands each function that draws a generator that was seeded for the sample at hand.
 """
 
-import contextlib
+import functools
 import importlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from . import _native
@@ -61,17 +61,31 @@ class _Local(threading.local):
 _local = _Local()
 
 
-@contextlib.contextmanager
-def keyed(seed: int, epoch: int, sample: int) -> Iterator[None]:
-    """What this thread draws from torch in here follows from these three."""
+#: A thread's modes: how many there are, and what takes the last one away.
+_MODES = (
+    (torch._C._len_torch_function_stack, torch._C._pop_torch_function_stack),
+    (torch._C._len_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack),
+)
+_forget = functools.partial(setattr, _local, "seed", None)
+
+
+def keyed(seed: int, epoch: int, sample: int, make: Callable[[], Any]) -> Any:
+    """Makes something; what this thread draws from torch meanwhile follows from the other three.
+
+    A signal handler may raise in the middle of a mode's ``__enter__`` or ``__exit__``: what those leave behind is taken away
+    outside of Python, so that what the program draws afterwards is its own.
+    """
+    return _native.call_and_restore(
+        functools.partial(_keyed, _native.sample_seed(seed, epoch, sample), make), _MODES, _forget
+    )
+
+
+def _keyed(seed: int, make: Callable[[], Any]) -> Any:
     mode = _local.keyed = _local.keyed or _Keyed()
-    before, _local.seed = _local.seed, _native.sample_seed(seed, epoch, sample)
-    mode.generator.manual_seed(_local.seed)
-    try:
-        with mode:
-            yield
-    finally:
-        _local.seed = before
+    _local.seed = seed
+    mode.generator.manual_seed(seed)
+    with mode:
+        return make()
 
 
 def sample_seed() -> int:

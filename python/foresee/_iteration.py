@@ -2,14 +2,16 @@
 them over as torch's loader does."""
 
 import importlib
+import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._errors import ArgumentTypeError, ConfigError, ForeseeError, SampleError
-from ._mapped import JOB_ENDED
+from ._mapped import Feeder, Making
+from ._threads import is_interrupt
 from ._torch import data as torch_data
 from ._torch import torch
 
@@ -21,24 +23,38 @@ class TimedOut(ForeseeError, RuntimeError):
     """A batch did not come in time; torch's loader raises a RuntimeError."""
 
 
-class Iteration:
-    """One epoch, or what is left of it."""
+class _Work:
+    """What the next batch is being made of. What is there stays there if a signal handler raises."""
 
-    def __init__(self, loader: "DataLoader", groups: Iterable[int]) -> None:
+    __slots__ = ("batches", "making", "passed", "samples")
+
+    def __init__(self, passed: int) -> None:
+        #: Steps before it that have nothing for this rank.
+        self.passed = passed
+        #: Of the job; ends with the error where a sample cannot be read.
+        self.batches: list[Any] = []
+        #: What Python made of their samples, or the workers who do.
+        self.samples: list[tuple[Any, Any]] = []
+        self.making: Making | None = None
+
+
+class Iteration(_native.Handover):
+    """One epoch, or what is left of it.
+
+    A batch is made ready here, in steps that an exception from a signal handler may break off at any point: the next call
+    goes on with what is there. It is handed over, and counted, outside of Python.
+    """
+
+    def __init__(self, loader: "DataLoader", epoch: int, sizes: Sequence[int]) -> None:
         self._loader = loader
-        self._left = iter(groups)
-        #: How many of the job's batches the next one is made of, and which of them are there.
-        self._wanted: int | None = None
-        self._taken: list[_native.Batch] = []
+        self._epoch = epoch
+        #: How many of the job's batches each is made of.
+        self._sizes = sizes
         self._stopped = self._over = False
         self._maker = loader._maker()
-        self._feeder = loader._feeder(self._maker, groups)
-        self._epoch = loader._place[0]
+        self._feeder = loader._feeder(self._maker, epoch, sizes)
         #: Threads that share an iteration get each batch once.
         self._lock = threading.RLock()
-
-    def __iter__(self) -> Self:
-        return self
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError("an iteration cannot be pickled: pickle the loader, or its state_dict()")
@@ -47,27 +63,49 @@ class Iteration:
         """Batches of an epoch, as torch's."""
         return len(self._loader)
 
-    def __next__(self) -> Any:
+    def _prepare(self) -> None:
         with self._lock:
-            return self._next()
+            timeout = self._loader.timeout
+            deadline = time.monotonic() + timeout if timeout > 0 else None
+            while not self.is_ready:
+                self._go_on(deadline)
 
-    def _next(self) -> Any:
+    def _go_on(self, deadline: float | None) -> None:
+        """Makes the next batch ready, or passes over a step that the tail leaves without a sample of this rank."""
         if self._over:
             raise StopIteration
-        if self._stopped:
-            raise ForeseeError("this iteration is over: another one of the same loader began, or the loader was closed")
-        timeout = self._loader.timeout
-        deadline = time.monotonic() + timeout if timeout > 0 else None
-        while True:
-            given = self._fed(deadline) if self._feeder is not None else self._read(deadline)
-            if given is None:
-                self._end()
-                raise StopIteration
-            # The tail may leave a rank without a sample in the last step.
-            if (samples := self._samples(given)) > 0:
-                made = self._pinned(self._made(given))
-                self._loader._delivered += samples
-                return made
+        self._look_around(None)
+        work = self.work
+        if work is None:
+            work = self.work = _Work(0)
+        step = self.handed.steps + work.passed
+        if step >= len(self._sizes):
+            self._end()
+            raise StopIteration
+        if self._feeder is not None:
+            wrong = self._fed(self._feeder, work, deadline)
+        else:
+            wrong = self._read(work, self._sizes[step], deadline)
+        if wrong is not None:
+            # An epoch that ends with an error stays where it is.
+            self.fail(wrong, work.passed + isinstance(wrong, SampleError))
+        elif self._is_empty(work):
+            self.work = _Work(work.passed + 1)
+        else:
+            self._make(work)
+
+    def _make(self, work: _Work) -> None:
+        try:
+            given = self._samples(work)
+            samples = len(given) if self._maker is not None else sum(len(batch) for batch in given)
+            made = self._pinned(self._made(given))
+        except Exception as wrong:
+            if is_interrupt(wrong):
+                raise
+            # As with torch, the batch is given up.
+            self.fail(wrong, work.passed + 1)
+        else:
+            self.put(made, samples, work.passed + 1)
 
     @property
     def is_over(self) -> bool:
@@ -77,6 +115,7 @@ class Iteration:
     def close(self) -> None:
         """Stops threads; what they were to make is made anew if it is asked for."""
         self._stopped = True
+        self.discard()
         if self._feeder is not None:
             self._feeder.close()
 
@@ -85,51 +124,48 @@ class Iteration:
             self.close()
 
     def _end(self) -> None:
+        self._loader._ended(self._epoch)
         self._over = True
         self.close()
-        self._loader._ended(self._epoch)
 
-    def _step_on(self) -> None:
-        epoch, step = self._loader._place
-        self._loader._place = (epoch, step + 1)
+    def _fed(self, feeder: Feeder, work: _Work, deadline: float | None) -> Exception | None:
+        """Waits until workers have made the next batch."""
 
-    def _fed(self, deadline: float | None) -> list[Any] | None:
-        """The samples of the next batch, made by workers."""
-        assert self._feeder is not None
-        before = self._feeder.taken
-        try:
-            return self._feeder.take(lambda: self._look_at_clock(deadline))
-        finally:
-            if self._feeder.taken > before:
-                self._step_on()
+        def still_waits() -> None:
+            self._look_around(deadline)
 
-    def _read(self, deadline: float | None) -> list[Any] | None:
-        """The job's batches that the next one is made of. Those that are there wait for the rest, unless a sample cannot be
-        read: then this batch is given up, as with torch."""
-        if self._wanted is None:
-            self._wanted = next(self._left, None)
-        if self._wanted is None:
-            return None
-        try:
-            while len(self._taken) < self._wanted:
-                self._taken.append(self._batch(deadline))
-        except SampleError:
-            self._loader.job._inner.pass_over(self._wanted - len(self._taken))
-            self._taken, self._wanted = [], None
-            self._step_on()
-            raise
-        batches, self._taken, self._wanted = self._taken, [], None
-        self._step_on()
+        if work.making is None:
+            work.making = feeder.first(still_waits)
+        feeder.drop(work.making)
+        feeder.finish(work.making, still_waits)
+        return work.making.wrong
+
+    def _read(self, work: _Work, size: int, deadline: float | None) -> Exception | None:
+        """Waits for the job's batches that the next one is made of."""
+        while not self._loader.job._inner.gather(work.batches, size, self._epoch):
+            self._look_around(deadline)
+        last = work.batches[-1]
+        return last if isinstance(last, SampleError) else None
+
+    def _is_empty(self, work: _Work) -> bool:
+        if work.making is not None:
+            return len(work.making) == 0
+        return sum(len(batch) for batch in work.batches) == 0
+
+    def _samples(self, work: _Work) -> list[Any]:
+        """The samples that Python made, or the job's batches."""
+        if work.making is not None:
+            return work.making.samples()
         if (maker := self._maker) is None:
-            return batches
-        return [
-            maker.make(batch.epoch, index, data)
-            for batch in batches
+            return work.batches
+        given = (
+            (batch.epoch, index, data)
+            for batch in work.batches
             for index, data in zip(batch.indices, batch.data, strict=True)
-        ]
-
-    def _samples(self, given: list[Any]) -> int:
-        return len(given) if self._maker is not None else sum(len(batch) for batch in given)
+        )
+        for epoch, index, data in itertools.islice(given, len(work.samples), None):
+            work.samples.append(maker.make(epoch, index, data))
+        return list(work.samples)
 
     def _made(self, given: list[Any]) -> Any:
         if self._maker is not None:
@@ -165,20 +201,9 @@ class Iteration:
     def _is_batched(self) -> bool:
         return self._loader.batch_size is not None or self._loader._in_batches
 
-    def _batch(self, deadline: float | None) -> _native.Batch:
-        inner = self._loader.job._inner
-        while True:
-            if deadline is None:
-                there, batch = True, inner.next_batch()
-            else:
-                there, batch = inner.try_batch()
-            if there and batch is None:
-                raise ForeseeError(JOB_ENDED)
-            if batch is not None:
-                return batch
-            self._look_at_clock(deadline)
-
-    def _look_at_clock(self, deadline: float | None) -> None:
+    def _look_around(self, deadline: float | None) -> None:
+        if self._stopped:
+            raise ForeseeError("this iteration is over: another one of the same loader began, or the loader was closed")
         if deadline is not None and time.monotonic() > deadline:
             raise TimedOut(
                 f"timeout={self._loader.timeout}: no batch after so many seconds; the next one may still come"

@@ -42,7 +42,7 @@ class _Arguments(TypedDict):
     world_size: int
 
 
-class Job:
+class Job(_native.Batches):
     """A training job's reads: every batch of every epoch for this rank, brought in before it is asked for.
 
     Iterate over it for all batches from where it stands, over :meth:`epoch` for those of one epoch, or take samples one
@@ -162,15 +162,6 @@ class Job:
         """The staging memory, read-only, for whoever wants to register or look at it as a whole. Starts the job."""
         return self._inner.buffer()
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> _native.Batch:
-        batch = self._inner.next_batch()
-        if batch is None:
-            raise StopIteration
-        return batch
-
     def epoch(self, epoch: int) -> "Epoch":
         """The batches of one epoch, from where the job stands in it, or from its beginning if it is still ahead.
 
@@ -181,10 +172,6 @@ class Job:
         if epoch < at:
             raise ConfigError(f"epoch={epoch}: the job stands in epoch {at}, and never goes back; make another job")
         return Epoch(self, epoch)
-
-    def get(self) -> "tuple[_native.Sample | _native.Tensor, int] | None":
-        """The next sample, or its image where the dataset has a transform, and its label; None at the end of the job."""
-        return self._inner.next_sample()
 
     def stats(self) -> dict[str, Any]:
         """What happened so far, in numbers; docs/python.md explains each."""
@@ -237,14 +224,7 @@ class Epoch:
         return self._job.steps_per_epoch
 
     def __iter__(self) -> Iterator[_native.Batch]:
-        job = self._job
-        if job.position[0] < self._epoch:
-            job._inner.seek(self._epoch)
-        while job.position[0] == self._epoch:
-            batch = job._inner.next_batch()
-            if batch is None:
-                return
-            yield batch
+        return _native.EpochBatches(self._job._inner, self._epoch)
 
 
 def _shuffle(shuffle: Any, epochs: int) -> Any:
@@ -297,6 +277,7 @@ def _rebuilt(kind: type[Job], dataset: Dataset, arguments: _Arguments, state: di
 
 @atexit.register
 def _close_all() -> None:
+    _native.end_program()
     for job in list(_open):
         # The program ends: whatever is wrong with a job, the others are closed too.
         with contextlib.suppress(Exception):

@@ -1,33 +1,31 @@
 """Datasets whose samples are made in Python: files that foresee reads, opened and transformed by the dataset's own functions.
 
 With workers, threads of a pool do that ahead of the trainer: a feeder takes batches from the job, hands their samples to
-the pool, and puts what they will become into a bounded queue, in order. Nothing here knows torch.
+the pool, and puts what they will become into a bounded queue, in order. Nothing here knows torch. What the trainer's thread
+does here can be broken off by an exception from a signal handler at any bytecode, and be done again.
 """
 
 import atexit
 import contextlib
+import functools
 import io
 import os
 import queue
 import sys
-import threading
-import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
 from typing import Any
 
 from . import _check, _native
 from ._errors import ArgumentTypeError, ConfigError, ForeseeError, SampleError
+from ._threads import Bell, Threads, is_interrupt
 
-#: How long a thread sleeps before it looks whether it is still wanted: short enough for closing to feel prompt.
-_PATIENCE_S = 0.05
-JOB_ENDED = "the job ended before its epoch: somebody else takes batches from loader.job"
 #: How long closing waits for a transform that is under way.
 _JOIN_MAX_S = 5.0
 
-
-_Task = tuple["Future[tuple[Any, Any]]", "Maker", int, int, _native.Sample]
+#: A sample to be made: for which batch, where in it, by whom, of which epoch, which one.
+_Task = tuple["Making", int, "Maker", int, int, _native.Sample]
 
 #: What has threads, to be closed when the program ends: those that run Python must not outlive it.
 _open: "weakref.WeakSet[Workers | Feeder]" = weakref.WeakSet()
@@ -78,6 +76,8 @@ class Mapped:
             change = getattr(self._dataset, "target_transform", None)
             return data, target if change is None else change(target)
         except Exception as cause:
+            if is_interrupt(cause):
+                raise
             wrong = SampleError(_native.one_line(f"sample {index} ({path}): {_said(cause)}"))
             wrong.sample, wrong.path = index, str(path)
             raise wrong from cause
@@ -96,7 +96,7 @@ def unwrapped(dataset: Any) -> tuple[Any, list[int] | None]:
 class Maker:
     """Makes the samples of a job's batches.
 
-    ``keyed`` is entered with epoch and sample while one is made. Where the job skips what it cannot read, the next sample of
+    ``keyed`` is called with epoch, sample and what makes it. Where the job skips what it cannot read, the next sample of
     which something can be made takes the place of one of which nothing can.
     """
 
@@ -104,7 +104,7 @@ class Maker:
         self,
         mapped: Mapped,
         job: _native.Job,
-        keyed: Callable[[int, int], contextlib.AbstractContextManager[None]],
+        keyed: Callable[[int, int, Callable[[], Any]], Any],
         skips: bool,
     ) -> None:
         self._mapped, self._job, self._keyed, self._skips = mapped, job, keyed, skips
@@ -118,8 +118,8 @@ class Maker:
             return self._instead(epoch, index, wrong)
 
     def _made(self, epoch: int, index: int, data: _native.Sample | bytes) -> tuple[Any, Any]:
-        with self._keyed(epoch, index):
-            return self._mapped.make(index, data)
+        made: tuple[Any, Any] = self._keyed(epoch, index, lambda: self._mapped.make(index, data))
+        return made
 
     def _instead(self, epoch: int, index: int, wrong: SampleError) -> tuple[Any, Any]:
         tried = 0
@@ -172,50 +172,92 @@ def _refuse_other_items(dataset: Any) -> None:
         )
 
 
+class Making:
+    """A batch whose samples workers make, or what is wrong with it."""
+
+    __slots__ = ("_bell", "_finished", "_made", "is_unwanted", "wrong")
+
+    def __init__(self, samples: int, bell: Bell, wrong: Exception | None = None) -> None:
+        self._made: list[Any] = [None] * samples
+        #: One item for each that is made: appending is one call, whatever the number of threads.
+        self._finished: list[None] = []
+        self._bell = bell
+        self.wrong = wrong
+        #: Nobody waits for it any more.
+        self.is_unwanted = False
+
+    def finish(self, place: int, made: "tuple[Any, Any] | _Failed") -> None:
+        self._made[place] = made
+        self._finished.append(None)
+        if self.is_made():
+            self._bell.ring()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def is_made(self) -> bool:
+        return len(self._finished) == len(self._made)
+
+    def samples(self) -> list[tuple[Any, Any]]:
+        """Once they are made; raises what is wrong with the first that could not be."""
+        for made in self._made:
+            if isinstance(made, _Failed):
+                raise made.wrong
+        return list(self._made)
+
+
+class _Failed:
+    def __init__(self, wrong: BaseException) -> None:
+        self.wrong = wrong
+
+
 class Workers:
     """Threads that make samples, kept from epoch to epoch. They end with the object, or with the program: what waits then
     is not made any more."""
 
     def __init__(self, count: int, on_start: Callable[[int], Any] | None) -> None:
-        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        # They know the queue only, so that the object can go while they wait.
-        self._threads = [
-            threading.Thread(target=_work, args=(self._tasks, number, on_start), name="foresee-transform", daemon=True)
-            for number in range(count)
-        ]
         #: A fork takes no threads along.
         self.pid = os.getpid()
-        for thread in self._threads:
-            thread.start()
+        self._count = count
+        tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._tasks = tasks
+        # They know the queue only, so that the object can go while they wait.
+        targets = [functools.partial(_work, tasks, number, on_start) for number in range(count)]
+        self._threads = Threads("foresee-transform", targets)
+        self._threads.start()
         _open.add(self)
 
-    def submit(self, maker: Maker, batch: _native.Batch) -> list["Future[tuple[Any, Any]]"]:
-        futures = []
-        for index, sample in zip(batch.indices, batch.data, strict=True):
-            future: Future[tuple[Any, Any]] = Future()
-            self._tasks.put((future, maker, batch.epoch, index, sample))
-            futures.append(future)
-        return futures
+    @property
+    def failed(self) -> Exception | None:
+        """Why there are fewer than asked for."""
+        return self._threads.failed
+
+    def submit(self, maker: Maker, batches: list[_native.Batch], bell: Bell) -> Making:
+        making = Making(sum(len(batch) for batch in batches), bell)
+        place = 0
+        for batch in batches:
+            for index, sample in zip(batch.indices, batch.data, strict=True):
+                self._tasks.put((making, place, maker, batch.epoch, index, sample))
+                place += 1
+        return making
 
     def close(self) -> None:
         self._stop()
-        deadline = time.monotonic() + _JOIN_MAX_S
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        if self.pid == os.getpid():
+            self._threads.join(_JOIN_MAX_S)
 
     def _stop(self) -> None:
         if self.pid != os.getpid():
             return
-        while not self._tasks.empty():
-            with contextlib.suppress(queue.Empty):
-                task = self._tasks.get_nowait()
-                if task is not None:
-                    task[0].cancel()
-        for _ in self._threads:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._tasks.get_nowait()
+        for _ in range(self._count):
             self._tasks.put(None)
 
     def __del__(self) -> None:
-        self._stop()
+        if hasattr(self, "_tasks"):
+            self._stop()
 
 
 def _work(tasks: "queue.SimpleQueue[_Task | None]", number: int, on_start: Callable[[int], Any] | None) -> None:
@@ -226,117 +268,121 @@ def _work(tasks: "queue.SimpleQueue[_Task | None]", number: int, on_start: Calla
     except BaseException as wrong:  # noqa: BLE001  whoever waits for a sample is told
         failed = wrong
     while (task := tasks.get()) is not None:
-        future, maker, epoch, index, sample = task
-        if not future.set_running_or_notify_cancel():
-            continue
-        try:
-            if failed is not None:
-                raise failed
-            future.set_result(maker.make(epoch, index, sample))
-        except BaseException as wrong:  # noqa: BLE001  whoever waits for the sample is told, also of an exit
-            future.set_exception(wrong)
-        del task, future, sample
+        _do(task, failed)
+        # What it holds is free while the next one is waited for.
+        del task
+
+
+def _do(task: _Task, failed: BaseException | None) -> None:
+    making, place, maker, epoch, index, sample = task
+    if making.is_unwanted:
+        return
+    try:
+        if failed is not None:
+            raise failed
+        making.finish(place, maker.make(epoch, index, sample))
+    except BaseException as wrong:  # noqa: BLE001  whoever waits for the sample is told, also of an exit
+        making.finish(place, _Failed(wrong))
 
 
 class Feeder:
     """Brings the batches of one epoch to the workers, as many ahead as there is room for."""
 
-    def __init__(self, job: _native.Job, maker: Maker, workers: Workers, groups: Iterable[int], ahead: int) -> None:
-        self._job, self._maker, self._workers, self._groups = job, maker, workers, groups
-        self._queue: queue.Queue[list[Future[tuple[Any, Any]]] | Exception | None] = queue.Queue(max(1, ahead))
-        self._stop = threading.Event()
-        #: Batches that were taken, also those of which a sample could not be read or made.
-        self.taken = 0
-        self._waiting: list[Future[tuple[Any, Any]]] | None = None
-        self._thread = threading.Thread(target=self._run, name="foresee-feeder", daemon=True)
+    def __init__(
+        self, job: _native.Job, maker: Maker, workers: Workers, epoch: int, sizes: Iterable[int], ahead: int
+    ) -> None:
+        self._job, self._maker, self._workers, self._epoch, self._sizes = job, maker, workers, epoch, sizes
+        self._ahead = max(1, ahead)
+        self._queue: deque[Making] = deque()
+        self._is_stopped = self._is_begun = self._is_done = False
+        #: A batch is in the queue, or made; there is room in the queue.
+        self._news, self._room = Bell(), Bell()
         self._pid = os.getpid()
-        self._thread.start()
+        self._threads = Threads("foresee-feeder", [self._run])
         _open.add(self)
 
-    def take(self, still_waits: Callable[[], None]) -> list[tuple[Any, Any]] | None:
-        """The samples of the next batch; None at the end. Calls ``still_waits`` now and then, which may raise: nothing is
-        lost then."""
+    def first(self, still_waits: Callable[[], None]) -> Making:
+        """The next batch, which stays until it is dropped. Calls ``still_waits`` now and then, which may raise."""
         if self._pid != os.getpid():
             raise ForeseeError("this iteration belongs to the process that forked: begin another one in this process")
-        while self._waiting is None:
-            try:
-                next_one = self._queue.get(timeout=_PATIENCE_S)
-            except queue.Empty:
-                if not self._thread.is_alive() and self._queue.empty():
-                    raise ForeseeError("this epoch ended with an error: begin another one") from None
-                still_waits()
-                continue
-            if isinstance(next_one, Exception):
-                self.taken += isinstance(next_one, SampleError)
-                raise next_one
-            if next_one is None:
-                return None
-            self._waiting = next_one
-        for future in self._waiting:
-            while not future.done():
-                wait([future], _PATIENCE_S)
-                still_waits()
-        made, self._waiting = self._waiting, None
-        self.taken += 1
-        return [future.result() for future in made]
+        if not self._is_begun:
+            self._threads.start()
+            self._is_begun = True
+        while not self._queue:
+            if self._is_done and not self._queue:
+                raise ForeseeError("this epoch ended with an error: begin another one")
+            self._wait(still_waits)
+        return self._queue[0]
+
+    def drop(self, making: Making) -> None:
+        """A batch leaves the queue, if it did not before."""
+        if self._queue and self._queue[0] is making:
+            self._queue.popleft()
+        self._room.ring()
+
+    def finish(self, making: Making, still_waits: Callable[[], None]) -> None:
+        """Waits until the samples of a batch are made."""
+        while not making.is_made():
+            self._wait(still_waits)
 
     def close(self) -> None:
         if self._pid != os.getpid():
             return
-        self._stop.set()
+        self._is_stopped = True
+        self._room.ring()
         self._empty()
-        if self._thread is not threading.current_thread():
-            self._thread.join(_JOIN_MAX_S)
+        self._threads.join(_JOIN_MAX_S)
         self._empty()
 
+    def _wait(self, still_waits: Callable[[], None]) -> None:
+        self._news.wait()
+        still_waits()
+        if (wrong := self._threads.failed or self._workers.failed) is not None:
+            raise wrong
+
     def _empty(self) -> None:
-        while True:
-            try:
-                left = self._queue.get_nowait()
-            except queue.Empty:
-                return
-            for future in left if isinstance(left, list) else ():
-                future.cancel()
+        for making in tuple(self._queue):
+            making.is_unwanted = True
+        self._queue.clear()
 
     def _run(self) -> None:
         try:
-            for count in self._groups:
-                batches = self._gathered(count)
-                if batches is None:
+            for count in self._sizes:
+                if not self._feed(count):
                     return
-                if isinstance(batches, SampleError):
-                    self._put(batches)
-                else:
-                    self._put([future for batch in batches for future in self._workers.submit(self._maker, batch)])
-            self._put(None)
         except Exception as wrong:  # noqa: BLE001  whatever ends the feeder, the trainer is told
-            self._put(wrong)
+            self._put(Making(0, self._news, wrong))
+        finally:
+            self._is_done = True
+            self._news.ring()
 
-    def _gathered(self, count: int) -> list[_native.Batch] | SampleError | None:
-        """As many of the job's batches, or what is wrong with them: they are given up then. None when there is no more."""
-        batches: list[_native.Batch] = []
-        while len(batches) < count and not self._stop.is_set():
-            try:
-                there, batch = self._job.try_batch()
-            except SampleError as wrong:
-                self._job.pass_over(count - len(batches))
-                return wrong
-            if there and batch is None:
-                raise ForeseeError(JOB_ENDED)
-            if batch is not None:
-                batches.append(batch)
-        return None if self._stop.is_set() else batches
+    def _feed(self, count: int) -> bool:
+        """Hands as many of the job's batches to the workers, as one; says no when nobody wants them any more."""
+        batches: list[Any] = []
+        while not self._job.gather(batches, count, self._epoch):
+            if self._is_stopped:
+                return False
+        if isinstance(batches[-1], SampleError):
+            making = Making(0, self._news, batches[-1])
+        else:
+            making = self._workers.submit(self._maker, batches, self._news)
+        del batches
+        return self._put(making)
 
-    def _put(self, made: "list[Future[tuple[Any, Any]]] | Exception | None") -> None:
-        while not self._stop.is_set():
-            try:
-                return self._queue.put(made, timeout=_PATIENCE_S)
-            except queue.Full:
-                pass
+    def _put(self, making: Making) -> bool:
+        while len(self._queue) >= self._ahead and not self._is_stopped:
+            self._room.wait()
+        if self._is_stopped:
+            making.is_unwanted = True
+            return False
+        self._queue.append(making)
+        self._news.ring()
+        return True
 
 
 @atexit.register
 def _close_all() -> None:
+    _native.end_program()
     for one in sorted(_open, key=lambda one: isinstance(one, Workers)):
         # The program ends: whatever is wrong with one, the others are closed too.
         with contextlib.suppress(Exception):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from . import _native
 from ._errors import ArgumentTypeError, ForeseeError
 from ._job import Epoch, Job
 
@@ -24,33 +25,59 @@ _BAR_MIN, _BAR_MAX = 5, 30
 
 def progress(batches: Any, *, file: TextIO | None = None) -> Iterator[Any]:
     """Iterates over a loader, a job or an epoch of one, and shows how it goes on stderr, for rank 0."""
-    job = _job(batches)
-    out = sys.stderr if file is None else file
-    pause_s = _pause_s(out)
-    if pause_s is None or job.rank != 0:
-        yield from batches
-        return
-    first = _first(batches)
-    # A loader settles on its job, and on where it stands, when it is asked to begin.
-    going = iter(batches)
-    line = _Line(batches, first, out, over=pause_s == _TERMINAL_S)
-    told = time.monotonic()
-    try:
-        while True:
-            asked = time.monotonic()
-            try:
-                batch = next(going)
-            except StopIteration:
-                return
-            line.stall_s += time.monotonic() - asked
-            line.steps += 1
-            yield batch
-            del batch
-            if (now := time.monotonic()) - told >= pause_s:
-                told = now
-                line.tell()
-    finally:
-        line.tell(last=True)
+    return _Progress(batches, sys.stderr if file is None else file)
+
+
+class _Progress(_native.Watched):
+    """The batches, which are handed over outside of Python: an exception from a signal handler loses none."""
+
+    def __init__(self, batches: Any, out: TextIO) -> None:
+        self._line: _Line | None = None
+        job = _job(batches)
+        self._batches, self._out = batches, out
+        self._pause_s = _pause_s(out) if job.rank == 0 else None
+        self._told = 0.0
+        #: Batches that were handed over when the line was ended.
+        self._ended_at: int | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """No more batches; ends the line."""
+        self._closed = True
+        self._after()
+
+    def _before(self) -> None:
+        """A batch is about to be asked for."""
+        if self._closed:
+            raise StopIteration
+        if self.source is None:
+            self._begin()
+        elif self._pause_s is not None and (now := time.monotonic()) - self._told >= self._pause_s:
+            self._told = now
+            self._tell()
+
+    def _begin(self) -> None:
+        first = _first(self._batches)
+        # A loader settles on its job, and on where it stands, when it is asked to begin.
+        source = iter(self._batches)
+        if self._pause_s is not None:
+            self._line = _Line(self._batches, first, self._out, over=self._pause_s == _TERMINAL_S)
+            self._told = time.monotonic()
+        self.source = source
+
+    def _after(self) -> None:
+        """There are no more, or something is wrong."""
+        if self._ended_at != self.steps:
+            self._ended_at = self.steps
+            self._tell(last=True)
+
+    def _tell(self, last: bool = False) -> None:
+        if self._line is not None:
+            self._line.tell(self.steps, self.stall_s, last)
+
+    def __del__(self) -> None:
+        if getattr(self, "_line", None) is not None:
+            self._after()
 
 
 class _Line:
@@ -60,10 +87,11 @@ class _Line:
         self._before = self._counts()
         self._began = time.monotonic()
         #: Batches that were handed over, and how long the trainer waited for them.
-        self.steps = 0
-        self.stall_s = 0.0
+        self._steps = 0
+        self._stall_s = 0.0
 
-    def tell(self, last: bool = False) -> None:
+    def tell(self, steps: int, stall_s: float, last: bool) -> None:
+        self._steps, self._stall_s = steps, stall_s
         # Whatever becomes of the terminal, training goes on.
         with contextlib.suppress(OSError, ValueError, ForeseeError):
             if self._over:
@@ -83,12 +111,12 @@ class _Line:
     def _text(self, width: int) -> str:
         (samples, origins), (samples_before, origins_before) = self._counts(), self._before
         elapsed_s = max(time.monotonic() - self._began, 1e-9)
-        at, total = self._first + self.steps, self._total
+        at, total = self._first + self._steps, self._total
         parts = [f"{at}/{total}" if total is not None else f"{at}"]
-        parts += [f"{(samples - samples_before) / elapsed_s:.0f} samples/s", f"stall {self.stall_s / elapsed_s:.0%}"]
+        parts += [f"{(samples - samples_before) / elapsed_s:.0f} samples/s", f"stall {self._stall_s / elapsed_s:.0%}"]
         parts += [_mix(origins, origins_before)]
-        if total is not None and at < total and self.steps > 0:
-            parts.append(f"{_clock((total - at) * elapsed_s / self.steps)} left")
+        if total is not None and at < total and self._steps > 0:
+            parts.append(f"{_clock((total - at) * elapsed_s / self._steps)} left")
         else:
             parts.append(_clock(elapsed_s))
         parts = [part for part in parts if part]

@@ -12,7 +12,6 @@ is free again when they are gone.
 
 import functools
 import importlib
-import itertools
 import os
 import types
 import warnings
@@ -20,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from . import _check, _order, transforms
+from . import _check, _native, _order, transforms
 from ._dataset import Dataset, Files
 from ._draws import keyed, sample_seed
 from ._errors import ArgumentTypeError, ConfigError, ForeseeError
@@ -122,16 +121,17 @@ class DataLoader:
         self.sampler, self.batch_sampler = self._samplers(sampler, batch_sampler)
         self._workers: Workers | None = None
         self._running: weakref.ref[Iteration] | None = None
-        #: Where the next iteration begins, where the trainer stands, and which epochs began so far.
-        self._begin = self._place = (0, 0)
-        self._begun: set[int] = set()
+        #: Where the next iteration begins, where the trainer stood when the last one did, and which epochs began so far.
+        self._begin = self._stood = (0, 0)
+        self._begun: frozenset[int] = frozenset()
         #: Whether the trainer stands in an epoch that began, and whether the next one begins where a state left it.
         self._underway = self._resumes = False
         self._warned = self._closed = False
         #: Whether the job has been told an order of a sampler, and whether its steps are single samples.
         self._used = self._unequal = False
-        #: Samples that the trainer got.
-        self._delivered = 0
+        #: What the last iteration handed over since, and samples that the trainer got before.
+        self._handed = _native.Handed()
+        self._delivered_before = 0
         #: The batches of the epoch at hand, where a sampler drew them, and those of a state that was loaded.
         self._epoch_batches: list[list[int]] | None = None
         self._loaded_batches: list[list[int]] | None = None
@@ -180,20 +180,52 @@ class DataLoader:
         if not (self._resumes and self.generator is not None):
             # torch draws this for its workers; without it whatever the trainer draws next would differ.
             _torch.empty((), dtype=_torch.int64).random_(generator=self.generator)
-        resumes, self._resumes = self._resumes, False
         if self._leader is not None and self._leader.epoch != self._begin[0]:
             self._begin = (self._leader.epoch, 0)
         epoch, step = self._begin
         if epoch >= self.job.epochs:
             raise ConfigError(f"epoch {epoch}: the loader was made for epochs={self.job.epochs}")
-        if not resumes:
+        if not self._resumes:
             self._warn_if_repeated(epoch)
-        self._begun.add(epoch)
-        groups = self._go_to(epoch, step)
-        self._place, self._begin, self._underway = (epoch, step), (epoch + 1, 0), True
-        iteration = Iteration(self, groups)
-        self._running = weakref.ref(iteration)
+        iteration = Iteration(self, epoch, self._go_to(epoch, step))
+        begins = {
+            **self._standing((epoch, step), iteration.handed, True),
+            "_begin": (epoch + 1, 0),
+            "_begun": self._begun | {epoch},
+            "_epoch_batches": self._loaded_batches,
+            "_loaded_batches": None,
+            "_resumes": False,
+            "_running": weakref.ref(iteration),
+        }
+        own = self.__dict__
+        # At once and without a call, so that no signal handler can come between: an epoch that nobody got did not begin.
+        own |= begins
         return iteration
+
+    @property
+    def _place(self) -> tuple[int, int]:
+        """Where the trainer stands."""
+        epoch, step = self._stood
+        return epoch, step + self._handed.steps
+
+    @property
+    def _delivered(self) -> int:
+        """Samples that the trainer got."""
+        return self._delivered_before + self._handed.samples
+
+    def _standing(self, place: tuple[int, int], handed: _native.Handed, underway: bool) -> dict[str, Any]:
+        """What to change for the trainer to stand here."""
+        return {
+            "_stood": place,
+            "_handed": handed,
+            "_delivered_before": self._delivered,
+            "_underway": underway,
+        }
+
+    def _stand(self, place: tuple[int, int], underway: bool) -> None:
+        own = self.__dict__
+        standing = self._standing(place, _native.Handed(), underway)
+        own |= standing
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch comes next. Epochs advance by themselves, so this is only needed to go elsewhere."""
@@ -202,7 +234,7 @@ class DataLoader:
             self._begin, self._loaded_batches, self._resumes = (epoch, 0), None, False
             running = self._iteration()
             if running is None or running.is_over:
-                self._place, self._underway = self._begin, False
+                self._stand(self._begin, False)
         keeper = self._leader if self._leader is not None else _order.keeper_of_epochs(self._drawn)
         if keeper is not None:
             keeper.set_epoch(epoch)
@@ -247,8 +279,9 @@ class DataLoader:
         for one, numbers in zip(held, saved, strict=True):
             one.set_state(_torch.tensor(list(bytes.fromhex(numbers)), dtype=_torch.uint8))
         self._loaded_batches = self._epoch_batches = loaded
-        self._begin = self._place = place
-        self._underway = self._resumes = bool(state.get("begun", place[1] > 0))
+        self._begin = place
+        self._resumes = bool(state.get("begun", place[1] > 0))
+        self._stand(place, self._resumes)
         if self._leader is not None:
             self._leader.set_epoch(place[0])
 
@@ -308,7 +341,7 @@ class DataLoader:
             self._warned = True
             warnings.warn(said, stacklevel=stacklevel)
 
-    def _go_to(self, epoch: int, step: int) -> Iterable[int]:
+    def _go_to(self, epoch: int, step: int) -> Sequence[int]:
         """Sets the job to a step; returns how many of its batches each of the loader's is made of."""
         if self._drawn is not None:
             return self._go_to_drawn(epoch, step)
@@ -318,13 +351,14 @@ class DataLoader:
                 inner.seek(epoch)
             else:
                 self.job.load_state_dict({**self.job.state_dict(), "epoch": epoch, "step": step, "index": 0})
-        return itertools.repeat(1, self.job.steps_per_epoch - step)
+        # A list of ones, a byte each.
+        return bytes([1]) * max(0, self.job.steps_per_epoch - step)
 
     def _ended(self, epoch: int) -> None:
         """The trainer has all of an epoch."""
-        self._place, self._underway = (epoch + 1, 0), False
+        self._stand((epoch + 1, 0), False)
 
-    def _go_to_drawn(self, epoch: int, step: int) -> Iterable[int]:
+    def _go_to_drawn(self, epoch: int, step: int) -> Sequence[int]:
         batches, before = self._loaded_batches, self._epoch_batches
         if batches is None:
             batches = self._draw()
@@ -342,7 +376,8 @@ class DataLoader:
         if left:
             self._used = True
             self.job._inner.reorder(epoch, begin, [sample for batch in batches for sample in batch])
-        self._epoch_batches, self._loaded_batches = batches, None
+        # They are not drawn again if the epoch does not get to begin.
+        self._loaded_batches = batches
         return grouped
 
     def _draw(self) -> list[list[int]]:
@@ -372,13 +407,13 @@ class DataLoader:
         keys = functools.partial(keyed, self.job.seed)
         return Maker(self._mapped, self.job._inner, keys, self._options["on_error"] == "skip")
 
-    def _feeder(self, maker: Maker | None, groups: Iterable[int]) -> Feeder | None:
+    def _feeder(self, maker: Maker | None, epoch: int, sizes: Sequence[int]) -> Feeder | None:
         if maker is None or self.num_workers == 0:
             return None
         if self._workers is None or self._workers.pid != os.getpid():
             self._workers = Workers(self.num_workers, self.worker_init_fn)
         ahead = (self.prefetch_factor or 1) * self.num_workers
-        return Feeder(self.job._inner, maker, self._workers, groups, ahead)
+        return Feeder(self.job._inner, maker, self._workers, epoch, sizes, ahead)
 
 
 def _source(dataset: Any) -> tuple[Mapped | None, Dataset]:

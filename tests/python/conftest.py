@@ -13,7 +13,7 @@ PACKAGE = ROOT / os.environ.get("FORESEE_PACKAGE", BUILD_DIR / "debug" / "python
 
 if not (PACKAGE / "foresee" / "_native.abi3.so").is_file():
     pytest.exit(f"no package in {PACKAGE}; run `make test`", returncode=1)
-sys.path[:0] = [str(PACKAGE), str(Path(__file__).parent)]
+sys.path[:0] = [str(PACKAGE), str(Path(__file__).parent), str(ROOT / "tests")]
 # A catalog that is saved while a test changes its files would only confuse.
 os.environ["FORESEE_CATALOG_PATH"] = ""
 for name in ("FORESEE_CONFIG", "RANK", "WORLD_SIZE", "RUST_LOG"):

@@ -106,6 +106,29 @@ def test_threads_that_share_a_job_get_each_batch_once(files):
         assert [bytes(data) for data in batch.data] == [content(index) for index in batch.indices]
 
 
+def test_threads_that_share_an_epoch_get_its_batches_and_no_others(files):
+    wrong = []
+
+    def take(part, epoch):
+        try:
+            part.extend((batch.epoch, batch.step) for batch in epoch)
+        except Exception as error:  # noqa: BLE001  whatever it is
+            wrong.append(error)
+
+    for seed in range(30):
+        with foresee.Job(files(24), 3, 4, seed=seed) as job:
+            for epoch in range(1, 4):
+                parts = [[], [], []]
+                shared = job.epoch(epoch)
+                threads = [threading.Thread(target=take, args=(part, shared)) for part in parts]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join(60)
+                assert wrong == []
+                assert sorted(place for part in parts for place in part) == [(epoch, step) for step in range(8)]
+
+
 def test_other_threads_run_while_one_waits(files):
     slow = foresee.emulate(f"waits-{os.getpid()}", mb_per_s=0.002)
     turns = 0

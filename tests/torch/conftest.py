@@ -15,7 +15,7 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 if not (PACKAGE / "foresee" / "_native.abi3.so").is_file():
     pytest.exit(f"no package in {PACKAGE}; run `make test-torch`", returncode=1)
-sys.path.insert(0, str(PACKAGE))
+sys.path[:0] = [str(PACKAGE), str(ROOT / "tests")]
 os.environ["FORESEE_CATALOG_PATH"] = ""
 for name in ("FORESEE_CONFIG", "RANK", "WORLD_SIZE", "RUST_LOG"):
     os.environ.pop(name, None)

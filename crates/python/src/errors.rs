@@ -51,6 +51,11 @@ pub(crate) fn error(py: Python<'_>, kind: Kind, said: impl Into<String>) -> PyEr
     }
 }
 
+/// The class of errors about one sample.
+pub(crate) fn sample_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    Kind::Sample.class(py)
+}
+
 /// What messages that Python makes quote of names, made harmless.
 #[pyfunction]
 pub(crate) fn one_line(text: &str) -> String {

@@ -14,7 +14,7 @@ use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Mark, Shuffle, Tail};
 use foresee_image::Output;
-use foresee_runtime::job::{self, Asked, Images, JobError, JobSpec, OnError, Saved, StagingMemory};
+use foresee_runtime::job::{self, Ask, Images, JobError, JobSpec, OnError, Prepared, Saved, StagingMemory};
 use foresee_runtime::{dataset, fork};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -30,6 +30,8 @@ use crate::{PATIENCE, log};
 
 /// How long closing waits for reads that are under way: longer than a healthy read, shorter than a user's patience.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
+
+const TAKEN_BY_OTHERS: &str = "the job ended before its epoch: somebody else takes batches from loader.job";
 
 /// What a job is made from; `python/foresee/_job.py` has checked it.
 #[derive(FromPyObject)]
@@ -113,23 +115,56 @@ impl Job {
         adopted.map_err(|wrong| errors::job(py, &wrong))
     }
 
-    /// Asks until there is an answer.
-    fn ask(
-        &self,
-        py: Python<'_>,
-        ask: impl Fn(&job::Job) -> Result<Asked, JobError> + Sync,
-    ) -> PyResult<Option<job::Batch>> {
-        let job = self.job(py)?;
+    /// Waits for what is asked for; None at the end. Once it is taken nothing can raise any more but a lack of memory.
+    fn ask(&self, py: Python<'_>, ask: Ask) -> PyResult<Option<job::Batch>> {
         loop {
-            // Before a batch is in our hands: a handler of the logger may raise, and the batch would be lost.
-            log::drain(py)?;
-            match py.detach(|| ask(&job)) {
-                Ok(Asked::Batch(batch)) => return Ok(Some(batch)),
-                Ok(Asked::End) => return Ok(None),
-                Ok(Asked::NotYet) => py.check_signals()?,
-                Err(wrong) => return Err(errors::job(py, &wrong)),
+            match self.prepare(py, ask)? {
+                Prepared::Ready => {
+                    if let Some(batch) = self.job(py)?.take(ask) {
+                        return Ok(Some(batch));
+                    }
+                    // Another thread has taken it.
+                }
+                Prepared::NotYet => {}
+                Prepared::End => return Ok(None),
             }
         }
+    }
+
+    /// Waits a while, then looks after signals: whatever is ready stays with the job if one of them raises.
+    fn prepare(&self, py: Python<'_>, ask: Ask) -> PyResult<Prepared> {
+        let job = self.job(py)?;
+        log::drain(py)?;
+        let prepared = py.detach(|| job.prepare(ask, PATIENCE)).map_err(|wrong| errors::job(py, &wrong))?;
+        py.check_signals()?;
+        Ok(prepared)
+    }
+
+    /// The next batch; None at the end.
+    pub(crate) fn next_batch(&self, py: Python<'_>, ask: Ask) -> PyResult<Option<Batch>> {
+        let batch = self.ask(py, ask)?;
+        batch.map(|batch| Batch::new(py, batch, &self.dataset, self.output)).transpose()
+    }
+
+    /// The next sample and its label; None at the end of the job.
+    pub(crate) fn next_sample<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, i64)>> {
+        loop {
+            let Some(batch) = self.ask(py, Ask { alone: true, within: None })? else { return Ok(None) };
+            // A step may have nothing for this rank.
+            let Some(id) = batch.samples.first().map(|sample| sample.id) else { continue };
+            let label = self.dataset.label(id);
+            if let Some(output) = self.output {
+                return Ok(Some((Tensor::of_sample(batch, output).into_bound_py_any(py)?, label)));
+            }
+            let sample = batch.samples.into_iter().next().map(|sample| Sample::new(Arc::new(sample.lease)));
+            return Ok(Some((sample.into_bound_py_any(py)?, label)));
+        }
+    }
+
+    /// Goes to an epoch, if it is ahead.
+    pub(crate) fn reach(&self, py: Python<'_>, epoch: u32) -> PyResult<()> {
+        let job = self.job(py)?;
+        py.detach(|| job.reach(epoch)).map_err(|wrong| errors::job(py, &wrong))
     }
 }
 
@@ -172,21 +207,28 @@ impl Job {
         Ok(Self { held: Mutex::new(held), dataset: Arc::clone(dataset.inner()), output })
     }
 
-    /// The next batch; None at the end of the job.
-    fn next_batch(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
-        let batch = self.ask(py, |job| job.next_batch(PATIENCE))?;
-        batch.map(|batch| Batch::new(py, batch, &self.dataset, self.output)).transpose()
-    }
-
-    /// The next batch, if it is there soon: whether there is an answer, and the batch; None at the end of the job.
-    fn try_batch(&self, py: Python<'_>) -> PyResult<(bool, Option<Batch>)> {
-        let job = self.job(py)?;
-        log::drain(py)?;
-        match py.detach(|| job.next_batch(PATIENCE)).map_err(|wrong| errors::job(py, &wrong))? {
-            Asked::Batch(batch) => Ok((true, Some(Batch::new(py, batch, &self.dataset, self.output)?))),
-            Asked::End => Ok((true, None)),
-            Asked::NotYet => Ok((false, None)),
+    /// Appends batches of an epoch to a list until it has `count`; says no where they are not there soon. If a sample cannot
+    /// be read, all `count` are given up, and the list ends with the error.
+    fn gather(&self, py: Python<'_>, list: &Bound<'_, PyList>, count: usize, epoch: u32) -> PyResult<bool> {
+        let ask = Ask { alone: false, within: Some(epoch) };
+        while list.len() < count {
+            match self.prepare(py, ask) {
+                Ok(Prepared::Ready) => {}
+                Ok(Prepared::NotYet) => return Ok(false),
+                Ok(Prepared::End) => return Err(error(py, Kind::Foresee, TAKEN_BY_OTHERS)),
+                Err(wrong) if wrong.is_instance(py, errors::sample_error(py)?) => {
+                    let left = (count - list.len()) as u32;
+                    let job = self.job(py)?;
+                    py.detach(|| job.pass_over(left)).map_err(|wrong| errors::job(py, &wrong))?;
+                    return list.append(wrong.into_value(py)).map(|()| true);
+                }
+                Err(wrong) => return Err(wrong),
+            }
+            if let Some(batch) = self.job(py)?.take(ask) {
+                list.append(Batch::new(py, batch, &self.dataset, self.output)?)?;
+            }
         }
+        Ok(true)
     }
 
     /// Goes on with a step of an epoch in this order.
@@ -195,12 +237,6 @@ impl Job {
         let job = self.job(py)?;
         let mark = Mark { epoch: Epoch(epoch), step: Step(step) };
         py.detach(|| job.reorder(mark, samples)).map_err(|wrong| errors::job(py, &wrong))
-    }
-
-    /// Gives up the batch that is next, and goes on after so many steps of this epoch.
-    fn pass_over(&self, py: Python<'_>, steps: u32) -> PyResult<()> {
-        let job = self.job(py)?;
-        py.detach(|| job.pass_over(steps)).map_err(|wrong| errors::job(py, &wrong))
     }
 
     /// What can be read in the place of a sample, after `tried` others: how many were tried with it, its number, its bytes.
@@ -220,21 +256,6 @@ impl Job {
         let job = self.job(py)?;
         py.detach(|| job.note_skipped(SampleId(sample), SampleId(other), why));
         Ok(())
-    }
-
-    /// The next sample and its label; None at the end of the job.
-    fn next_sample<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, i64)>> {
-        loop {
-            let Some(batch) = self.ask(py, |job| job.next_sample(PATIENCE))? else { return Ok(None) };
-            // A step may have nothing for this rank.
-            let Some(id) = batch.samples.first().map(|sample| sample.id) else { continue };
-            let label = self.dataset.label(id);
-            if let Some(output) = self.output {
-                return Ok(Some((Tensor::of_sample(batch, output).into_bound_py_any(py)?, label)));
-            }
-            let sample = batch.samples.into_iter().next().map(|sample| Sample::new(Arc::new(sample.lease)));
-            return Ok(Some((sample.into_bound_py_any(py)?, label)));
-        }
     }
 
     /// Epoch and step of the next batch.

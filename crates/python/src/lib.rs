@@ -1,7 +1,7 @@
 //! The native module of the Python package, `foresee._native`: conversions between Python and the loader, nothing else.
 //! What Python people see (arguments with their checks, ranks, seeds, exits) is in `python/foresee`.
 //!
-//! - `job`: a running job; `batch`: what it hands over; `array`, `tensor`: views of it without a copy.
+//! - `job`: a running job; `iterate`: iterators that lose nothing; `batch`: what it hands over; `array`, `tensor`: views of it without a copy.
 //! - `view`, `dlpack`: the buffer protocol and `DLPack`, the only places with `unsafe`.
 //! - `dataset`, `throttle`, `transforms`: what a job is made from; `convert`: plain Python values; `errors`: exceptions; `log`.
 //!
@@ -13,6 +13,7 @@ mod convert;
 mod dataset;
 mod dlpack;
 mod errors;
+mod iterate;
 mod job;
 mod log;
 mod tensor;
@@ -43,12 +44,19 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::Sample>()?;
     module.add_class::<batch::Samples>()?;
     module.add_class::<dataset::Dataset>()?;
+    module.add_class::<iterate::Batches>()?;
+    module.add_class::<iterate::EpochBatches>()?;
+    module.add_class::<iterate::Handed>()?;
+    module.add_class::<iterate::Handover>()?;
+    module.add_class::<iterate::Watched>()?;
     module.add_class::<job::Buffer>()?;
     module.add_class::<job::Job>()?;
     module.add_class::<tensor::Tensor>()?;
     module.add_class::<throttle::Throttle>()?;
     module.add_function(wrap_pyfunction!(transforms::check_transforms, module)?)?;
     module.add_function(wrap_pyfunction!(transforms::sample_seed, module)?)?;
+    module.add_function(wrap_pyfunction!(iterate::call_and_restore, module)?)?;
+    module.add_function(wrap_pyfunction!(iterate::end_program, module)?)?;
     module.add_function(wrap_pyfunction!(log::set_up_logging, module)?)?;
     module.add_function(wrap_pyfunction!(errors::one_line, module)?)?;
     module.add_function(wrap_pyfunction!(run_command, module)?)

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use foresee_core::engine::Consumed;
-use foresee_core::ids::{Epoch, SampleId, Step};
+use foresee_core::ids::{Epoch, Rank, SampleId, Step};
 use foresee_core::model::Origin;
 use foresee_core::stream::{EpochOrder, Layout, Mark, Orders};
 use foresee_core::tally::Event;
@@ -17,7 +17,7 @@ use super::error::JobError;
 use super::lease::Lease;
 use super::spec::OnError;
 use super::state::{Polled, Staged, State};
-use super::{Batch, Job, Sample, Shared};
+use super::{Ask, Batch, Job, Prepared, Sample, Shared};
 use crate::source::ReadError;
 
 /// Where the trainer stands.
@@ -54,14 +54,74 @@ impl Taken {
 }
 
 impl Job {
-    /// Takes the next samples until there are `wanted`; none where the deadline passes before.
-    pub(super) fn gather<'a>(
+    /// Gathers what is asked for.
+    pub(super) fn prepare_for(
         &self,
         consumer: &mut Consumer,
-        shared: &'a Arc<Shared>,
+        ask: Ask,
+        deadline: Instant,
+    ) -> Result<Prepared, JobError> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(JobError::Closed);
+        }
+        if self.is_over(consumer, ask) {
+            return Ok(Prepared::End);
+        }
+        loop {
+            let shared = self.running(consumer)?;
+            let prepared = self.gather_for(consumer, &shared, ask, deadline);
+            if !self.is_void(&shared) || !self.measure_again(consumer, &shared)? {
+                return prepared;
+            }
+        }
+    }
+
+    fn gather_for(
+        &self,
+        consumer: &mut Consumer,
+        shared: &Arc<Shared>,
+        ask: Ask,
+        deadline: Instant,
+    ) -> Result<Prepared, JobError> {
+        while consumer.skip > 0 {
+            if !self.gather(consumer, shared, 1, deadline)? {
+                return Ok(Prepared::NotYet);
+            }
+            shared.go_on(shared.state());
+            consumer.taking.clear();
+            consumer.skip -= 1;
+        }
+        let wanted = consumer.wanted(shared.spec.rank(), ask);
+        let gathered = self.gather(consumer, shared, wanted, deadline)?;
+        Ok(if gathered { Prepared::Ready } else { Prepared::NotYet })
+    }
+
+    /// Hands over what was gathered, if it is what is asked for.
+    pub(super) fn taken(&self, consumer: &mut Consumer, ask: Ask) -> Option<Batch> {
+        if self.is_over(consumer, ask) || consumer.skip > 0 {
+            return None;
+        }
+        let shared = self.lock_running().clone()?;
+        let wanted = consumer.wanted(shared.spec.rank(), ask);
+        if consumer.taking.len() < wanted || self.is_void(&shared) {
+            return None;
+        }
+        Some(self.hand_over(consumer, &shared, wanted))
+    }
+
+    fn is_over(&self, consumer: &Consumer, ask: Ask) -> bool {
+        let epoch = consumer.mark.epoch.0;
+        epoch >= self.epochs() || ask.within.is_some_and(|within| epoch != within)
+    }
+
+    /// Takes the next samples until there are `wanted`; says no where the deadline passes before.
+    fn gather(
+        &self,
+        consumer: &mut Consumer,
+        shared: &Arc<Shared>,
         wanted: usize,
         deadline: Instant,
-    ) -> Result<Option<MutexGuard<'a, State>>, JobError> {
+    ) -> Result<bool, JobError> {
         consumer.since.get_or_insert_with(Instant::now);
         if shared.spec.policy == "naive" {
             return self.gather_on_demand(consumer, shared, wanted, deadline);
@@ -90,7 +150,7 @@ impl Job {
             }
             if consumer.taking.len() >= wanted {
                 state.hungry = false;
-                return Ok(Some(state));
+                return Ok(true);
             }
             if state.closed {
                 return Err(state.defect.clone().map_or(JobError::Closed, JobError::Defect));
@@ -101,7 +161,7 @@ impl Job {
             }
             if Instant::now() >= deadline {
                 state.hungry = false;
-                return Ok(None);
+                return Ok(false);
             }
             let missing = (wanted - consumer.taking.len()) as u64;
             if let Some(task) = state.take_own_task(missing, &shared.stores) {
@@ -120,18 +180,18 @@ impl Job {
     }
 
     /// Reads the next samples here and now, as a loader without a staging buffer would.
-    fn gather_on_demand<'a>(
+    fn gather_on_demand(
         &self,
         consumer: &mut Consumer,
-        shared: &'a Arc<Shared>,
+        shared: &Arc<Shared>,
         wanted: usize,
         deadline: Instant,
-    ) -> Result<Option<MutexGuard<'a, State>>, JobError> {
+    ) -> Result<bool, JobError> {
         let before = consumer.taking.len();
         while consumer.taking.len() < wanted {
             // One at least, or a caller without patience would never get any.
             if consumer.taking.len() > before && Instant::now() >= deadline {
-                return Ok(None);
+                return Ok(false);
             }
             let mut state = shared.state();
             // One that failed before comes first.
@@ -151,7 +211,7 @@ impl Job {
             let lease = Lease::new(shared, &staged, None, state.generation);
             consumer.taking.push(Taken::new(&staged, lease));
         }
-        Ok(Some(shared.state()))
+        Ok(true)
     }
 
     /// Tries to read the sample that was reported as broken, or is read on demand.
@@ -187,18 +247,14 @@ impl Job {
         JobError::Sample { rank: spec.rank, sample, name: spec.source.name(sample), cause }
     }
 
-    /// Makes a batch of what was taken, and steps on.
-    pub(super) fn hand_over(
-        &self,
-        consumer: &mut Consumer,
-        shared: &Shared,
-        mut state: MutexGuard<'_, State>,
-    ) -> Batch {
-        let stall_s = self.count(consumer, &mut state);
+    /// Makes a batch of the first that were taken, and steps on.
+    fn hand_over(&self, consumer: &mut Consumer, shared: &Shared, wanted: usize) -> Batch {
+        let mut state = shared.state();
+        let stall_s = self.count(consumer, &mut state, wanted);
         shared.go_on(state);
         let Mark { epoch, step } = consumer.mark;
         let first = consumer.index;
-        let samples = consumer.taking.drain(..).zip(first..).map(|(taken, index)| Sample {
+        let samples = consumer.taking.drain(..wanted).zip(first..).map(|(taken, index)| Sample {
             id: taken.id,
             padded: consumer.layout.dealt(shared.spec.rank(), step, index).padded,
             lease: taken.lease,
@@ -216,10 +272,11 @@ impl Job {
     }
 
     /// Counts what is about to be handed over, and blames the wait for it.
-    fn count(&self, consumer: &mut Consumer, state: &mut State) -> f64 {
+    fn count(&self, consumer: &mut Consumer, state: &mut State, wanted: usize) -> f64 {
         let now = Instant::now();
         let since = consumer.since.take().unwrap_or(now);
-        let last = consumer.taking.iter().max_by_key(|taken| taken.ready);
+        let handed = &consumer.taking[..wanted];
+        let last = handed.iter().max_by_key(|taken| taken.ready);
         let mut stall_s = 0.0;
         if let Some(last) = last.filter(|last| last.ready > since) {
             stall_s = (now - since).as_secs_f64();
@@ -229,8 +286,8 @@ impl Job {
             state.waited(Seconds(stall_s));
         }
         state.counts.batches += 1;
-        state.counts.samples += consumer.taking.len() as u64;
-        state.counts.bytes += consumer.taking.iter().map(|taken| taken.lease.bytes().len() as u64).sum::<u64>();
+        state.counts.samples += wanted as u64;
+        state.counts.bytes += handed.iter().map(|taken| taken.lease.bytes().len() as u64).sum::<u64>();
         let first = (now - self.made).as_nanos() as u64;
         let _ = self.first_batch_ns.compare_exchange(0, first.max(1), Ordering::Relaxed, Ordering::Relaxed);
         stall_s
@@ -241,6 +298,12 @@ impl Consumer {
     pub(super) fn new(layout: Layout, began_with: u32, mark: Mark, index: u32) -> Self {
         let (taking, since, order) = (Vec::new(), None, None);
         Self { layout, began_with, mark, index, taking, since, skip: index, order, reported: false }
+    }
+
+    /// How many samples are asked for.
+    fn wanted(&self, rank: Rank, ask: Ask) -> usize {
+        let left = self.layout.local_len(rank, self.mark.step) - self.index;
+        if ask.alone { left.min(1) as usize } else { left as usize }
     }
 
     /// Goes on elsewhere.

@@ -8,7 +8,8 @@
 //! - `saved`: where a job stands, to go on later; `stats`: what happened so far.
 //!
 //! Nothing is started before the first sample is asked for. Whoever asks sleeps at most as long as it says, so that a
-//! caller with signals to look after can do so and ask again: nothing is lost in between.
+//! caller with signals to look after can do so and ask again: nothing is lost in between. What was prepared is only handed
+//! over when it is taken, which waits for nothing.
 
 mod consume;
 mod error;
@@ -26,7 +27,7 @@ mod window;
 mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use foresee_config::OneLine;
@@ -142,6 +143,26 @@ pub enum Asked {
     End,
 }
 
+/// What somebody asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ask {
+    /// One sample, not what is left of a batch.
+    pub alone: bool,
+    /// The job is over where this epoch is.
+    pub within: Option<u32>,
+}
+
+/// What became of bringing together what is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    /// It can be taken.
+    Ready,
+    /// It is not there yet; ask again.
+    NotYet,
+    /// The job is over.
+    End,
+}
+
 /// One rank's job.
 pub struct Job {
     /// Only measuring the dataset again before the first batch changes it.
@@ -217,12 +238,12 @@ impl Job {
 
     /// Asks for the next batch, and waits for it no longer than `patience`.
     pub fn next_batch(&self, patience: Duration) -> Result<Asked, JobError> {
-        self.next(patience, None)
+        self.next(Ask::default(), patience)
     }
 
     /// Asks for the next sample alone; batches go on with what is left of this one.
     pub fn next_sample(&self, patience: Duration) -> Result<Asked, JobError> {
-        self.next(patience, Some(1))
+        self.next(Ask { alone: true, within: None }, patience)
     }
 
     /// Where it stands: epoch and step of the next batch. Epoch is the number of epochs at the end.
@@ -231,44 +252,41 @@ impl Job {
         ((packed >> 32) as u32, packed as u32)
     }
 
-    fn next(&self, patience: Duration, limit: Option<u32>) -> Result<Asked, JobError> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(JobError::Closed);
-        }
+    fn next(&self, ask: Ask, patience: Duration) -> Result<Asked, JobError> {
         let deadline = Instant::now() + patience;
         let mut consumer = self.consumer();
-        if consumer.mark.epoch.0 >= self.epochs() {
-            return Ok(Asked::End);
-        }
-        loop {
-            let shared = self.running(&consumer)?;
-            let asked = self.ask(&mut consumer, &shared, deadline, limit);
-            if !self.is_void(&shared) || !self.measure_again(&mut consumer, &shared)? {
-                return asked;
-            }
+        match self.prepare_for(&mut consumer, ask, deadline)? {
+            Prepared::Ready => Ok(self.taken(&mut consumer, ask).map_or(Asked::NotYet, Asked::Batch)),
+            Prepared::NotYet => Ok(Asked::NotYet),
+            Prepared::End => Ok(Asked::End),
         }
     }
 
-    fn ask(
-        &self,
-        consumer: &mut Consumer,
-        shared: &Arc<Shared>,
-        deadline: Instant,
-        limit: Option<u32>,
-    ) -> Result<Asked, JobError> {
-        while consumer.skip > 0 {
-            let Some(state) = self.gather(consumer, shared, 1, deadline)? else { return Ok(Asked::NotYet) };
-            shared.go_on(state);
-            consumer.taking.clear();
-            consumer.skip -= 1;
+    /// Brings together what is asked for, and waits for it no longer than `patience`. It stays with the job until somebody
+    /// takes it.
+    pub fn prepare(&self, ask: Ask, patience: Duration) -> Result<Prepared, JobError> {
+        let deadline = Instant::now() + patience;
+        self.prepare_for(&mut self.consumer(), ask, deadline)
+    }
+
+    /// Hands over what was prepared, without waiting for anything; none where somebody else has taken it, or is at it.
+    pub fn take(&self, ask: Ask) -> Option<Batch> {
+        let mut consumer = match self.consumer.try_lock() {
+            Ok(consumer) => consumer,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.taken(&mut consumer, ask)
+    }
+
+    /// Moves to the beginning of an epoch that is ahead. Where it is not, the job stays where it stands.
+    pub fn reach(&self, epoch: u32) -> Result<(), JobError> {
+        let mut consumer = self.consumer();
+        if consumer.mark.epoch.0 >= epoch {
+            return Ok(());
         }
-        let left = consumer.layout.local_len(shared.spec.rank(), consumer.mark.step) - consumer.index;
-        let wanted = limit.map_or(left, |limit| left.min(limit));
-        let gathered = self.gather(consumer, shared, wanted as usize, deadline)?;
-        match gathered {
-            Some(state) if !self.is_void(shared) => Ok(Asked::Batch(self.hand_over(consumer, shared, state))),
-            Some(_) | None => Ok(Asked::NotYet),
-        }
+        consumer.move_to(Mark { epoch: Epoch(epoch), step: Step(0) });
+        self.restart(&consumer)
     }
 
     /// Moves to the beginning of an epoch that is not behind. Nothing is read to get there.

@@ -1,0 +1,368 @@
+//! Iterators that hand over without running Python: what was not returned to the caller was not delivered.
+//!
+//! A signal handler may raise at any bytecode. So what is to be returned is made ready first, and kept; once signals were
+//! looked after it is counted as delivered and returned straight to whoever asked, without a bytecode in between. A loop
+//! (`for`) has it then. With `next()` the interpreter looks after signals once more before the caller's next bytecode, so
+//! the rest of the way is as short as it can be.
+//!
+//! - `Batches`: of a job, the base of `foresee.Job`; `EpochBatches`: of one of its epochs.
+//! - `Handover`: of whatever Python code makes ready, the base of an epoch of `foresee.torch`.
+//! - `Watched`: of another iterator, with a look at the clock, the base of `foresee.progress`.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Instant;
+
+use foresee_runtime::job::Ask;
+use pyo3::exceptions::{PyAttributeError, PyStopIteration};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyIterator, PyTuple};
+
+use crate::batch::Batch;
+use crate::job::Job;
+
+/// The thread that ends the program.
+static ENDED_BY: OnceLock<ThreadId> = OnceLock::new();
+
+/// The program ends, says the thread that ends it. Others that iterate are not told that everything is closed: there is
+/// nobody who could mend it.
+#[pyfunction]
+pub(crate) fn end_program() {
+    let _ = ENDED_BY.set(thread::current().id());
+}
+
+/// Whether somebody else ends the program.
+fn is_left_behind() -> bool {
+    ENDED_BY.get().is_some_and(|main| *main != thread::current().id())
+}
+
+/// An answer; a thread that is left behind when the program ends sleeps until it is gone instead of getting an error.
+fn answer<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<T> {
+    if answer.is_err() && is_left_behind() {
+        drop(answer);
+        py.detach(|| {
+            loop {
+                thread::park();
+            }
+        });
+    }
+    answer
+}
+
+/// Calls `call`. Then, whatever happened, each of the stacks (how long one is, what takes its last item away) is made as long
+/// as it was, and `leave` is called: where those are not written in Python no signal handler can come between.
+#[pyfunction]
+pub(crate) fn call_and_restore<'py>(
+    call: &Bound<'py, PyAny>,
+    stacks: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
+    leave: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let long = |len: &Bound<'py, PyAny>| len.call0()?.extract::<usize>();
+    let before = stacks.iter().map(|(len, _)| long(len)).collect::<PyResult<Vec<_>>>()?;
+    let called = call.call0();
+    for ((len, pop), before) in stacks.iter().zip(before) {
+        while long(len)? > before {
+            pop.call0()?;
+        }
+    }
+    leave.call0()?;
+    called
+}
+
+/// The batches of a job.
+#[pyclass(frozen, subclass, module = "foresee._native")]
+pub(crate) struct Batches {
+    job: OnceLock<Py<Job>>,
+}
+
+impl Batches {
+    fn job<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, Job>> {
+        let job = self.job.get().map(|job| job.bind(py));
+        job.ok_or_else(|| PyAttributeError::new_err("_inner: the job was not made"))
+    }
+}
+
+#[pymethods]
+impl Batches {
+    #[new]
+    #[pyo3(signature = (*_args, **_options))]
+    fn new(_args: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> Self {
+        Self { job: OnceLock::new() }
+    }
+
+    #[getter(_inner)]
+    fn inner(&self, py: Python<'_>) -> PyResult<Py<Job>> {
+        self.job(py).map(|job| job.clone().unbind())
+    }
+
+    #[setter(_inner)]
+    fn set_inner(&self, job: Py<Job>) {
+        let _ = self.job.set(job);
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let job = self.job(py)?.get();
+        answer(py, job.next_batch(py, Ask::default()))
+    }
+
+    /// The next sample, or its image where the dataset has a transform, and its label; None at the end of the job.
+    fn get<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, i64)>> {
+        let job = self.job(py)?.get();
+        answer(py, job.next_sample(py))
+    }
+}
+
+/// The batches of one epoch of a job.
+#[pyclass(frozen, module = "foresee._native")]
+pub(crate) struct EpochBatches {
+    job: Py<Job>,
+    epoch: u32,
+    /// Whether the job was told to go there.
+    begun: AtomicBool,
+}
+
+#[pymethods]
+impl EpochBatches {
+    #[new]
+    fn new(job: Py<Job>, epoch: u32) -> Self {
+        Self { job, epoch, begun: AtomicBool::new(false) }
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        let job = self.job.get();
+        if !self.begun.load(Ordering::Acquire) {
+            answer(py, job.reach(py, self.epoch))?;
+            self.begun.store(true, Ordering::Release);
+        }
+        answer(py, job.next_batch(py, Ask { alone: false, within: Some(self.epoch) }))
+    }
+}
+
+/// What an iteration handed over. Its loader looks at it, also when the iteration is gone.
+#[pyclass(frozen, module = "foresee._native")]
+pub(crate) struct Handed {
+    steps: AtomicU64,
+    samples: AtomicU64,
+}
+
+#[pymethods]
+impl Handed {
+    #[new]
+    fn new() -> Self {
+        Self { steps: AtomicU64::new(0), samples: AtomicU64::new(0) }
+    }
+
+    /// Steps that were handed over, or given up with an error.
+    #[getter]
+    fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// Samples that were handed over.
+    #[getter]
+    fn samples(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+}
+
+/// What waits to be returned, or raised.
+struct Ready {
+    what: Py<PyAny>,
+    is_error: bool,
+    samples: u64,
+    steps: u64,
+}
+
+/// Hands over what `_prepare()` has made ready with `put` or `fail`.
+#[pyclass(frozen, subclass, module = "foresee._native")]
+pub(crate) struct Handover {
+    ready: Mutex<Option<Ready>>,
+    /// What the next item is being made of; nothing as soon as it is ready.
+    work: Mutex<Option<Py<PyAny>>>,
+    handed: Py<Handed>,
+}
+
+impl Handover {
+    fn set_ready(&self, ready: Ready) {
+        *lock(&self.ready) = Some(ready);
+        let done = lock(&self.work).take();
+        // Here, where nothing is locked: it may be anything.
+        drop(done);
+    }
+
+    fn next(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        loop {
+            if lock(&this.ready).is_none() {
+                slf.call_method0("_prepare")?;
+            }
+            py.check_signals()?;
+            let taken = lock(&this.ready).take();
+            // Another thread may have taken it.
+            let Some(ready) = taken else { continue };
+            let handed = this.handed.get();
+            handed.steps.fetch_add(ready.steps, Ordering::Relaxed);
+            handed.samples.fetch_add(ready.samples, Ordering::Relaxed);
+            if ready.is_error {
+                return Err(PyErr::from_value(ready.what.into_bound(py)));
+            }
+            return Ok(ready.what);
+        }
+    }
+}
+
+#[pymethods]
+impl Handover {
+    #[new]
+    #[pyo3(signature = (*_args, **_options))]
+    fn new(py: Python<'_>, _args: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        Ok(Self { ready: Mutex::new(None), work: Mutex::new(None), handed: Py::new(py, Handed::new())? })
+    }
+
+    #[getter]
+    fn handed(&self, py: Python<'_>) -> Py<Handed> {
+        self.handed.clone_ref(py)
+    }
+
+    /// Whether something waits to be returned.
+    #[getter]
+    fn is_ready(&self) -> bool {
+        lock(&self.ready).is_some()
+    }
+
+    #[getter]
+    fn work(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        lock(&self.work).as_ref().map(|work| work.clone_ref(py))
+    }
+
+    #[setter]
+    fn set_work(&self, work: Option<Py<PyAny>>) {
+        let before = std::mem::replace(&mut *lock(&self.work), work);
+        drop(before);
+    }
+
+    /// This comes next: so many samples, after so many steps.
+    fn put(&self, item: Py<PyAny>, samples: u64, steps: u64) {
+        self.set_ready(Ready { what: item, is_error: false, samples, steps });
+    }
+
+    /// This error comes next, in the place of a batch, after so many steps.
+    fn fail(&self, wrong: Py<PyAny>, steps: u64) {
+        self.set_ready(Ready { what: wrong, is_error: true, samples: 0, steps });
+    }
+
+    /// What waits to be returned will not be.
+    fn discard(&self) {
+        let ready = lock(&self.ready).take();
+        let work = lock(&self.work).take();
+        drop((ready, work));
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        answer(slf.py(), Self::next(slf))
+    }
+
+    // An error knows where it was raised, and so the iteration that keeps it.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // One that is locked is in use.
+        if let Ok(ready) = self.ready.try_lock() {
+            visit.call(ready.as_ref().map(|ready| &ready.what))?;
+        }
+        match self.work.try_lock() {
+            Ok(work) => visit.call(work.as_ref()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        self.discard();
+    }
+}
+
+/// The items of `source`, with a call of `_before()` before each and of `_after()` at the end, and a look at the clock.
+#[pyclass(frozen, subclass, module = "foresee._native")]
+pub(crate) struct Watched {
+    source: Mutex<Option<Py<PyIterator>>>,
+    steps: AtomicU64,
+    stall_ns: AtomicU64,
+}
+
+#[pymethods]
+impl Watched {
+    #[new]
+    #[pyo3(signature = (*_args, **_options))]
+    fn new(_args: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> Self {
+        Self { source: Mutex::new(None), steps: AtomicU64::new(0), stall_ns: AtomicU64::new(0) }
+    }
+
+    #[getter]
+    fn source(&self, py: Python<'_>) -> Option<Py<PyIterator>> {
+        lock(&self.source).as_ref().map(|source| source.clone_ref(py))
+    }
+
+    #[setter]
+    fn set_source(&self, source: Option<Py<PyIterator>>) {
+        let before = std::mem::replace(&mut *lock(&self.source), source);
+        drop(before);
+    }
+
+    /// Items that were handed over.
+    #[getter]
+    fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// How long they were waited for.
+    #[getter]
+    fn stall_s(&self) -> f64 {
+        self.stall_ns.load(Ordering::Relaxed) as f64 / 1e9
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        slf.call_method0("_before")?;
+        let this = slf.get();
+        let Some(source) = this.source(py) else { return Err(PyStopIteration::new_err(())) };
+        let asked = Instant::now();
+        let item = source.into_bound(py).next();
+        this.stall_ns.fetch_add(asked.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        match item {
+            Some(Ok(item)) => {
+                this.steps.fetch_add(1, Ordering::Relaxed);
+                Ok(item.unbind())
+            }
+            Some(Err(wrong)) => {
+                // What is wrong with the source says more.
+                let _ = slf.call_method0("_after");
+                Err(wrong)
+            }
+            None => {
+                slf.call_method0("_after")?;
+                Err(PyStopIteration::new_err(()))
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,134 @@
+"""Signal handlers that raise at any moment, and threads that share an iteration: each batch comes once, in its epoch."""
+
+import contextlib
+import os
+import threading
+
+import foresee
+import foresee.torch
+import pytest
+import torch
+from alarms import Alarm, Alarms
+from foresee import transforms
+
+SIZE, SAMPLES, BATCH = 48, 41, 3
+STEPS = -(-SAMPLES // BATCH)
+
+
+def numbered(file):
+    return torch.tensor([file.read()[0]])
+
+
+class Mapped:
+    """A dataset whose samples Python makes; each is its number, and a draw of its own."""
+
+    def __init__(self, paths, transform=None):
+        self.samples = [(str(path), number) for number, path in enumerate(paths)]
+        self.loader = numbered
+        self.transform = transform
+
+
+def drawn(number):
+    return number + torch.rand(1)
+
+
+def loaders(kind, images, rows):
+    """A loader that makes its own: an epoch is what it gives."""
+    slow = foresee.emulate(f"torch-{kind}-{os.getpid()}", mb_per_s=5.0 if kind == "decoded" else 0.1)
+    paths, _ = rows
+    if kind == "decoded":
+        resize = transforms.Compose(
+            [transforms.Resize((8, 8)), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+        )
+        dataset = foresee.ImageFolder(images, transform=resize, throttle=slow)
+        return lambda: foresee.torch.DataLoader(dataset, BATCH, shuffle=True, seed=3)
+    if kind == "raw":
+        dataset = foresee.Files(paths, list(range(SAMPLES)), throttle=slow)
+        return lambda: foresee.torch.DataLoader(dataset, BATCH, shuffle=True, seed=3, timeout=60)
+    if kind == "sampler":
+        dataset = foresee.Files(paths, list(range(SAMPLES)), throttle=slow)
+        batches = [[number, number + 1][: 1 + number % 2] for number in range(SAMPLES - 1)]
+        return lambda: foresee.torch.DataLoader(dataset, batch_sampler=batches)
+    dataset, workers = Mapped(paths, drawn), int(kind)
+    return lambda: foresee.torch.DataLoader(dataset, BATCH, shuffle=True, seed=3, num_workers=workers)
+
+
+KINDS = ["decoded", "raw", "sampler", "0", "2"]
+
+
+def plain(batch):
+    data, labels = batch
+    return data.tolist(), labels.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_alarms_lose_and_repeat_nothing_and_states_count_what_arrived(images, rows, kind):
+    make = loaders(kind, images, rows)
+    with make() as loader:
+        expected = [[plain(batch) for batch in loader] for _ in range(3)]
+    got = []
+    with make() as loader, Alarms(7, longest_s=0.002) as alarms:
+        armed = alarms.armed
+        for epoch, whole in enumerate(expected):
+            got = []
+            going = iter(loader)
+            while True:
+                with contextlib.suppress(Alarm):
+                    armed[0] = True
+                    for batch in going:
+                        armed[0] = False
+                        got.append(plain(batch))
+                        armed[0] = True
+                    armed[0] = False
+                    break
+                state = loader.state_dict()
+                if (state["epoch"], state["step"]) != (epoch + 1, 0):
+                    assert (state["epoch"], state["step"]) == (epoch, len(got))
+            assert got == whole
+    assert alarms.raised > 10
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_alarm_in_a_transform_is_no_broken_sample(rows, workers):
+    def slow(number):
+        # Long enough for many alarms.
+        return torch.stack([number + place for place in range(200)]).sum()
+
+    with foresee.torch.DataLoader(Mapped(rows[0], slow), 8, num_workers=workers) as loader:
+        expected = [plain(batch) for batch in loader]
+        got = []
+        going = iter(loader)
+        with Alarms(8, longest_s=0.01) as alarms:
+            while len(got) < len(expected):
+                with contextlib.suppress(Alarm):
+                    alarms.armed[0] = True
+                    for batch in going:
+                        alarms.armed[0] = False
+                        got.append(plain(batch))
+                        alarms.armed[0] = True
+                alarms.armed[0] = False
+    assert got == expected
+    assert alarms.raised > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_that_share_an_iteration_get_each_batch_once(images, rows, kind):
+    make = loaders(kind, images, rows)
+    with make() as loader:
+        expected = sorted(plain(batch)[1] for batch in loader)
+    parts, wrong = [[], [], []], []
+
+    def take(part):
+        try:
+            part.extend(plain(batch)[1] for batch in going)
+        except Exception as error:  # noqa: BLE001  whatever it is
+            wrong.append(error)
+
+    with make() as loader:
+        going = iter(loader)
+        threads = [threading.Thread(target=take, args=(part,)) for part in parts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert wrong == [] and sorted(labels for part in parts for labels in part) == expected
