@@ -12,12 +12,12 @@ SHOWN = r"a\u{1b}]0;owned\u{7}\nWARNING:root:all is well\u{202e}gpj.\u{9b}1m"
 
 @pytest.fixture
 def files(tmp_path):
-    """Ten files, the last of which shrinks before it is read."""
+    """Ten files, the last of which is gone before it is read."""
     paths = [tmp_path / f"{number}{EVIL}.bin" for number in range(10)]
     for path in paths:
         path.write_bytes(b"some bytes")
     listed = foresee.Files(paths)
-    paths[-1].write_bytes(b"some")
+    paths[-1].unlink()
     return listed
 
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use foresee_config::Config;
 
 use crate::fork;
+use crate::tier::OpenDisks;
 
 /// Something that has work for threads.
 pub(crate) trait Work: Send + Sync {
@@ -31,6 +32,8 @@ pub(crate) struct Pool {
     waking: AtomicBool,
     /// Changes when there may be something new to do.
     signals: AtomicU64,
+    /// Tiers on disk that its jobs have open.
+    disks: Arc<OpenDisks>,
     generation: u32,
 }
 
@@ -69,7 +72,13 @@ impl Pool {
         let inner = Mutex::new(Inner { jobs: Vec::new(), threads: 0, grants: Vec::new(), said_fewer: false });
         let (wake, sleepers, waking) = (Condvar::new(), AtomicUsize::new(0), AtomicBool::new(false));
         let (jobs, signals) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Self { inner, wake, jobs, sleepers, waking, signals, generation }
+        let disks = Arc::default();
+        Self { inner, wake, jobs, sleepers, waking, signals, disks, generation }
+    }
+
+    /// Tiers on disk that its jobs have open.
+    pub(crate) fn disks(&self) -> &Arc<OpenDisks> {
+        &self.disks
     }
 
     /// Works for a job too, with so many threads at most. Fewer than that are enough; with none at all the job is not

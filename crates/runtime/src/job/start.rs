@@ -23,7 +23,7 @@ use crate::desk::Desk;
 use crate::fork;
 use crate::machine;
 use crate::pool::{Pool, Work};
-use crate::tier::{DiskSpec, DiskTier, MemoryTier};
+use crate::tier::{DiskSpec, DiskTier, DiskView, MemoryTier};
 use crate::trace::Trace;
 
 /// Staged ahead to begin with, at least: little, as memory that nobody has touched yet may be slower than the storage.
@@ -196,9 +196,10 @@ impl Job {
                 _ if tier.capacity_bytes == 0 || !keeps => Store::Nothing,
                 TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena), granted)),
                 TierKind::Disk { path, free_space_floor_bytes } => {
-                    let opened = open_disk(&spec, path, tier.capacity_bytes, *free_space_floor_bytes);
-                    let disk = opened?;
-                    Store::Disk(Box::new(Closable::new(disk)), tier.capacity_bytes)
+                    let floor = Bytes(*free_space_floor_bytes);
+                    let disk = open_disk(pool, &spec, path, Bytes(tier.capacity_bytes), floor)?;
+                    let capacity_bytes = disk.capacity().0;
+                    Store::Disk(Box::new(Closable::new(disk)), capacity_bytes)
                 }
             };
             tiers.push(store);
@@ -208,21 +209,27 @@ impl Job {
 }
 
 /// Opens the cache of this dataset and rank; caches of other datasets that this rank left behind make way.
-fn open_disk(spec: &JobSpec, folder: &std::path::Path, capacity: u64, floor: u64) -> Result<DiskTier, JobError> {
+fn open_disk(
+    pool: &Pool,
+    spec: &JobSpec,
+    folder: &std::path::Path,
+    capacity: Bytes,
+    floor: Bytes,
+) -> Result<DiskView, JobError> {
     let suffix = format!("-rank{}", spec.rank);
     let name = format!("{}{suffix}", foresee_core::digest::Digest(spec.dataset));
-    let disk = DiskTier::open(&DiskSpec {
+    let disk = pool.disks().open(&DiskSpec {
         folder: folder.to_owned(),
         name: name.clone(),
         dataset: spec.dataset,
         sizes: Arc::clone(&spec.catalog),
-        capacity: Bytes(capacity),
-        floor: Bytes(floor),
+        capacity,
+        floor,
     });
     let disk = disk.map_err(Arc::new)?;
     // They stay as long as there is space for all.
     if DiskTier::free_space(folder)
-        .is_some_and(|free| free.0 < capacity.saturating_sub(disk.stats().held.0).saturating_add(floor))
+        .is_some_and(|free| free.0 < capacity.0.saturating_sub(disk.held_bytes().0).saturating_add(floor.0))
     {
         match DiskTier::remove_stale(folder, &name, &suffix) {
             Ok(removed) => {

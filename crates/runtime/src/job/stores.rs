@@ -10,7 +10,7 @@ use crate::arena::{Arena, Filling};
 use crate::pool::Pool;
 use crate::source::ReadError;
 use crate::stamp::Stamp;
-use crate::tier::{DiskTier, Found, Kept, MemoryTier, Tier, TierError};
+use crate::tier::{DiskView, Found, Kept, MemoryTier, Tier, TierError};
 
 /// One tier.
 pub(super) enum Store {
@@ -34,14 +34,14 @@ impl Store {
 
 /// A tier on disk that can be let go of while samples of the job are still in the trainer's hands: its folder is then free
 /// for the next job.
-pub(super) struct Closable(RwLock<Option<Arc<DiskTier>>>);
+pub(super) struct Closable(RwLock<Option<Arc<DiskView>>>);
 
 impl Closable {
-    pub(super) fn new(disk: DiskTier) -> Self {
+    pub(super) fn new(disk: DiskView) -> Self {
         Self(RwLock::new(Some(Arc::new(disk))))
     }
 
-    fn disk(&self) -> Option<Arc<DiskTier>> {
+    fn disk(&self) -> Option<Arc<DiskView>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -62,7 +62,7 @@ impl Closable {
         self.disk().is_some_and(|disk| disk.is_current(sample, now))
     }
 
-    /// Keeps a sample whose checksum is known ([`DiskTier::keep_summed`]).
+    /// Keeps a sample whose checksum is known ([`DiskView::keep_summed`]).
     pub(super) fn keep_summed(
         &self,
         sample: SampleId,
@@ -73,9 +73,9 @@ impl Closable {
         self.disk().map_or(Ok(Kept::NoRoom), |disk| disk.keep_summed(sample, data, sum, stamp))
     }
 
-    /// Whether it cannot grow at present.
-    fn is_degraded(&self) -> bool {
-        self.disk().is_none_or(|disk| disk.degraded().is_some())
+    /// Whether so many bytes cannot be kept at present.
+    fn is_closed_to(&self, bytes: u64) -> bool {
+        self.disk().is_none_or(|disk| disk.is_closed_to(bytes))
     }
 }
 
@@ -194,7 +194,7 @@ impl Stores {
         match read.keep.map(|tier| self.store(tier)) {
             Some(Store::Memory(_)) => self.arena.keep(len),
             // What a full disk cannot keep need not be read for it.
-            Some(Store::Disk(disk, _)) if disk.is_degraded() => None,
+            Some(Store::Disk(disk, _)) if disk.is_closed_to(read.bytes.0) => None,
             _ => Some(self.arena.own(len)),
         }
     }

@@ -7,7 +7,7 @@ mod memory;
 
 use foresee_core::ids::SampleId;
 
-pub use self::disk::{DiskError, DiskSpec, DiskTier};
+pub use self::disk::{DiskError, DiskSpec, DiskTier, DiskView, OpenDisks};
 pub use self::memory::MemoryTier;
 use crate::stamp::Stamp;
 

@@ -12,6 +12,7 @@ mod gate;
 mod index;
 mod log;
 mod segments;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ use rustix::io::Errno;
 use twox_hash::XxHash3_64;
 
 pub use self::error::DiskError;
+pub use self::shared::{DiskView, OpenDisks};
 
 use self::entry::Entry;
 use self::folder::Lock;
@@ -157,6 +159,11 @@ impl DiskTier {
     /// Whether what it holds of a sample is surely what the sample is `now` in the source.
     pub fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
         self.index().stamp(sample).is_some_and(|then| then.still_holds(now))
+    }
+
+    /// Whether it holds so many bytes of a sample that have this checksum.
+    fn holds(&self, sample: SampleId, len: u64, sum: u64) -> bool {
+        self.index().get(sample).is_some_and(|held| held.sum == sum && held.len() == len)
     }
 
     /// What it holds and what went wrong.
