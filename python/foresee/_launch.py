@@ -1,25 +1,30 @@
 """Which rank this process is, of how many, and a seed that all ranks find by themselves.
 
-An explicit argument holds first, then an initialised torch.distributed, then what launchers leave in the environment.
-SLURM comes last: its variables are also set in a shell that runs one process only.
+An explicit argument holds first, then an initialised torch.distributed, then what launchers leave in the environment. A
+world that nobody started is a world of one: SLURM tells every shell of a job how many tasks it may start, but only srun
+tells a process that it is one of them.
 """
 
 import hashlib
+import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import _check
 from ._errors import ConfigError
 
-#: Rank and number of ranks, by launcher: torchrun, Open MPI, PMI and PMIx, SLURM.
+_log = logging.getLogger("foresee")
+
+#: Rank and number of ranks, by launcher: torchrun, Open MPI, PMI and PMIx, srun. SLURM_NTASKS is in batch scripts too, and so
+#: are SLURM_PROCID and, by version, SLURM_STEP_ID; SLURM_STEP_NUM_TASKS is where srun started the process, only.
 _VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("PMIX_RANK", "PMIX_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 
 #: What all ranks of one launch have in common, and other launches mostly have not.
@@ -34,11 +39,14 @@ _LAUNCHES = (
 
 _WORLD_MAX = 2**32 - 1
 
+#: What was said already: ranks are looked up more than once.
+_said: set[str] = set()
+
 
 def find_rank(rank: Any, world_size: Any, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """The rank and the number of ranks."""
     if rank is None and world_size is None:
-        return _of_torch() or _of_launcher(environment) or (0, 1)
+        return _found(environment)
     if world_size is None:
         raise ConfigError(f"rank={_check.shown(rank)}: give world_size too")
     if rank is None:
@@ -60,19 +68,43 @@ def make_seed(world_size: int, environment: Mapping[str, str] = os.environ) -> i
     )
 
 
-def _of_torch() -> tuple[int, int] | None:
+def _found(environment: Mapping[str, str]) -> tuple[int, int]:
+    """What the first that knows says, and a line of the log if others say something else."""
+    told = [*_of_torch(), *_of_launchers(environment)]
+    if not told:
+        tasks = environment.get("SLURM_NTASKS", "1")
+        if environment.get("SLURM_PROCID") and tasks != "1":
+            _say(f"SLURM_NTASKS={tasks}, but srun did not start this process: it is rank 0 of 1; srun starts all tasks")
+        return 0, 1
+    who, rank, world_size = told[0]
+    for other, its_rank, its_world in told[1:]:
+        # One launcher may start another: torchrun on each of srun's nodes.
+        if world_size % its_world != 0 or (world_size == its_world and rank != its_rank):
+            _say(
+                f"rank {rank} of {world_size} by {who}, {its_rank} of {its_world} by {other}: the first holds; give rank "
+                "and world_size if it is wrong"
+            )
+    return rank, world_size
+
+
+def _of_torch() -> Iterator[tuple[str, int, int]]:
     # Never imported for this: who has not imported it has not initialised it.
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return distributed.get_rank(), distributed.get_world_size()
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        yield "torch.distributed", distributed.get_rank(), distributed.get_world_size()
 
 
-def _of_launcher(environment: Mapping[str, str]) -> tuple[int, int] | None:
+def _of_launchers(environment: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
     for rank, world_size in _VARIABLES:
         if environment.get(rank) and environment.get(world_size):
-            return _checked(_number(environment, rank), _number(environment, world_size), rank, world_size)
-    return None
+            numbers = _checked(_number(environment, rank), _number(environment, world_size), rank, world_size)
+            yield f"{rank} and {world_size}", *numbers
+
+
+def _say(line: str) -> None:
+    if line not in _said:
+        _said.add(line)
+        _log.warning("%s", line)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

@@ -16,7 +16,7 @@ if not (PACKAGE / "foresee" / "_native.abi3.so").is_file():
 sys.path[:0] = [str(PACKAGE), str(Path(__file__).parent), str(ROOT / "tests")]
 # A catalog that is saved while a test changes its files would only confuse.
 os.environ["FORESEE_CATALOG_PATH"] = ""
-for name in ("FORESEE_CONFIG", "RANK", "WORLD_SIZE", "RUST_LOG"):
+for name in ("FORESEE_CONFIG", "RANK", "WORLD_SIZE", "SLURM_PROCID", "RUST_LOG"):
     os.environ.pop(name, None)
 
 

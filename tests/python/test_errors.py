@@ -224,7 +224,7 @@ def test_a_closed_job_says_so(files):
         ({"RANK": "1", "WORLD_SIZE": "3", "SLURM_PROCID": "0", "SLURM_NTASKS": "9"}, (1, 3)),
         ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "SLURM_PROCID": "0"}, (2, 4)),
         ({"PMI_RANK": "3", "PMI_SIZE": "5"}, (3, 5)),
-        ({"SLURM_PROCID": "4", "SLURM_NTASKS": "6", "SLURM_LOCALID": "0"}, (4, 6)),
+        ({"SLURM_PROCID": "4", "SLURM_NTASKS": "9", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "6"}, (4, 6)),
         ({"RANK": "1"}, (0, 1)),
     ],
 )
@@ -232,6 +232,48 @@ def test_ranks_are_found_where_launchers_leave_them(variables, expected):
     from foresee import _launch
 
     assert _launch.find_rank(None, None, variables) == expected
+
+
+#: As `sbatch -n4` leaves it for its script, 22.05 and 26.05: the second numbers the script as a step, too.
+BATCH_SHELL = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+LATER_SHELL = {**BATCH_SHELL, "SLURM_STEP_ID": "-5", "SLURM_STEPID": "-5"}
+#: As `srun -n2` inside of it leaves it for its second task.
+STEP = {**BATCH_SHELL, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
+
+
+@pytest.mark.parametrize("shell", [BATCH_SHELL, LATER_SHELL])
+def test_a_batch_shell_of_slurm_is_a_world_of_one_and_says_so_once(shell, caplog, monkeypatch):
+    from foresee import _launch
+
+    monkeypatch.setattr(_launch, "_said", set())
+    assert _launch.find_rank(None, None, shell) == _launch.find_rank(None, None, shell) == (0, 1)
+    assert [one.getMessage() for one in caplog.records] == [
+        "SLURM_NTASKS=4, but srun did not start this process: it is rank 0 of 1; srun starts all tasks"
+    ]
+    assert _launch.find_rank(None, None, STEP) == (1, 2)
+
+
+def test_a_job_in_a_batch_shell_of_slurm_has_all_samples(files, monkeypatch):
+    for name, value in BATCH_SHELL.items():
+        monkeypatch.setenv(name, value)
+    with foresee.Job(files(20), 2, 1) as job:
+        assert sorted(index for batch in job for index in batch.indices) == list(range(20))
+
+
+def test_launchers_that_disagree_are_named_in_one_line(caplog, monkeypatch):
+    from foresee import _launch
+
+    monkeypatch.setattr(_launch, "_said", set())
+    # torchrun started four ranks in each of two tasks of srun: nothing to say.
+    assert _launch.find_rank(None, None, {**STEP, "RANK": "5", "WORLD_SIZE": "8"}) == (5, 8)
+    assert not caplog.records
+    assert _launch.find_rank(None, None, {**STEP, "RANK": "0", "WORLD_SIZE": "1"}) == (0, 1)
+    assert _launch.find_rank(None, None, {**STEP, "RANK": "0", "WORLD_SIZE": "2"}) == (0, 2)
+    srun = "by SLURM_PROCID and SLURM_STEP_NUM_TASKS: the first holds; give rank and world_size if it is wrong"
+    assert [one.getMessage() for one in caplog.records] == [
+        f"rank 0 of 1 by RANK and WORLD_SIZE, 1 of 2 {srun}",
+        f"rank 0 of 2 by RANK and WORLD_SIZE, 1 of 2 {srun}",
+    ]
 
 
 def test_ranks_of_launchers_are_checked():
