@@ -1,13 +1,16 @@
-"""Random numbers for transforms in Python. While one runs, what it draws from torch's own generator follows from the
-loader's seed, the epoch and the sample: the same on every number of threads and ranks, and after a resume.
+"""Random numbers of Python's transforms: keyed by the loader's seed, the epoch and the sample, so that they are the same on
+every number of threads and ranks, and after a resume.
 
-torch has one generator for the whole process, whatever the thread. But each thread has its own stack of modes that see
-every call of torch; the one here hands each function that draws a generator that was seeded for the sample at hand.
+torch has one generator for the whole process, whatever the thread, and many of its functions (dropout, say) take no other
+one. But each thread has its own stack of modes. One that sees every call of torch is always there while a sample is made;
+it is cheap, and lets another one in only where a call may draw: that one sees the operators that the call is made of, at
+the bottom of which each random one can be given a generator, here one that was seeded for the sample at hand.
 """
 
 import functools
 import importlib
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -15,41 +18,88 @@ from . import _native
 from ._errors import ForeseeError
 from ._torch import torch
 
-_Mode: Any = importlib.import_module("torch.overrides").TorchFunctionMode
-
-_FUNCTIONS = (
-    *("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "binomial"),
-    *("rand_like", "randn_like", "randint_like", "_sample_dirichlet", "_standard_gamma"),
-)
-_METHODS = (
-    *("uniform_", "normal_", "random_", "bernoulli_", "exponential_", "geometric_", "cauchy_", "log_normal_"),
-    *("bernoulli", "multinomial"),
-)
-_DRAWING = frozenset(
-    getattr(holder, name)
-    for holder, names in ((torch, _FUNCTIONS), (torch.Tensor, _METHODS))
-    for name in names
-    if hasattr(holder, name)
-)
+_Calls: Any = importlib.import_module("torch.overrides").TorchFunctionMode
+_Operators: Any = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
 
 
-class _Keyed(_Mode):  # type: ignore[misc]
-    """Hands a generator to all that draws and was not given one."""
+class _KeyedOperators(_Operators):  # type: ignore[misc]
+    """Hands a generator to each operator that draws and was not given one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.generator = torch.Generator()
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in _DRAWING and kwargs.get("generator") is None and _on_cpu(args, kwargs):
-            kwargs = {**kwargs, "generator": self.generator}
-        return func(*args, **kwargs)
+        if not _draws(func) or kwargs.get("generator") is not None or not _on_cpu(args, kwargs):
+            return func(*args, **kwargs)
+        if (kind := _with_generator(func)) is not None:
+            return kind(*args, **{**kwargs, "generator": self.generator})
+        with self:
+            # In inference mode what is made of others comes here as a whole.
+            parts = func.decompose(*args, **kwargs)
+        return func(*args, **kwargs) if parts is NotImplemented else parts
+
+
+class _Keyed(_Calls):  # type: ignore[misc]
+    """Lets the operators of a call be seen where some of them may draw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators = _KeyedOperators()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not _may_draw(func):
+            return func(*args, **(kwargs or {}))
+        with self.operators:
+            return func(*args, **(kwargs or {}))
+
+
+@functools.cache
+def _may_draw(func: Any) -> bool:
+    """Whether a function of torch may draw: whoever is written in Python may, others say so."""
+    if isinstance(func, types.FunctionType):
+        return True
+    name = getattr(func, "__name__", "__")
+    # Python's own methods have no operator of this name, but the object that holds operators has them, too.
+    named = None if name.startswith("__") else getattr(torch.ops.aten, name, None)
+    return named is not None and any(_draws(getattr(named, one)) for one in named.overloads())
+
+
+@functools.cache
+def _with_generator(operator: Any) -> Callable[..., Any] | None:
+    """What an operator that draws is with a ``generator``."""
+    wanted = _parameters(operator)
+    if "generator" in wanted:
+        return operator  # type: ignore[no-any-return]
+    kinds = (getattr(operator.overloadpacket, name) for name in operator.overloadpacket.overloads())
+    found = next((kind for kind in kinds if _parameters(kind) == wanted | {"generator"}), None)
+    return found if found is not None else _WITHOUT.get(operator)
+
+
+@functools.cache
+def _draws(operator: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in operator.tags
+
+
+def _parameters(operator: Any) -> set[str]:
+    return {one.name for one in operator._schema.arguments}
+
+
+def _native_dropout(image: Any, p: float, train: bool | None, generator: Any) -> tuple[Any, Any]:
+    """The only operator of the CPU that draws and has no kind with a generator."""
+    if train is False or p == 0:
+        return image.clone(), torch.ones_like(image, dtype=torch.bool)
+    kept = torch.empty_like(image, dtype=torch.bool).bernoulli_(1 - p, generator=generator)
+    return image * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
+
+
+_WITHOUT: dict[Any, Callable[..., Any]] = {torch.ops.aten.native_dropout.default: _native_dropout}
 
 
 def _on_cpu(args: Any, kwargs: Any) -> bool:
     tensor = next((value.device for value in args if isinstance(value, torch.Tensor)), None)
-    device = kwargs.get("device") or tensor or torch.get_default_device()
+    device = kwargs.get("device") or tensor or "cpu"
     return bool(torch.device(device).type == "cpu")
 
 
@@ -83,7 +133,7 @@ def keyed(seed: int, epoch: int, sample: int, make: Callable[[], Any]) -> Any:
 def _keyed(seed: int, make: Callable[[], Any]) -> Any:
     mode = _local.keyed = _local.keyed or _Keyed()
     _local.seed = seed
-    mode.generator.manual_seed(seed)
+    mode.operators.generator.manual_seed(seed)
     with mode:
         return make()
 
