@@ -2,11 +2,12 @@
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
 
 from . import _check, _launch, _native, transforms
-from ._errors import ArgumentTypeError, ConfigError
+from ._errors import ArgumentTypeError, ConfigError, DatasetError
 
 
 class Dataset:
@@ -20,6 +21,12 @@ class Dataset:
     def __len__(self) -> int:
         """How many samples there are."""
         return len(self._inner)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise ArgumentTypeError(
+            f"{type(self).__name__}[{_check.shown(index)}]: samples are read ahead, in order; give it to a "
+            "foresee.torch.DataLoader or a foresee.Job, or use torchvision's dataset"
+        )
 
     def path(self, index: int) -> str:
         """The file of a sample."""
@@ -97,32 +104,88 @@ class Files(Dataset):
 class ImageFolder(Dataset):
     """Images in class folders: classes, order and labels as ``torchvision.datasets.ImageFolder(root)`` has them.
 
-    With ``transform`` (see :mod:`foresee.transforms`) images are decoded, and batches are arrays. ``throttle`` is an emulated storage (see :func:`emulate`) that the files are read through.
+    Parameters have torchvision's names, order and defaults. With ``transform`` (see :mod:`foresee.transforms`) images are
+    decoded, and batches are arrays. ``throttle`` is an emulated storage (see :func:`emulate`) that the files are read through.
+
+    :param target_transform: is called once for each class, with its label, and gives a whole number.
+    :param loader: only torchvision's own, which means none: foresee opens the files.
+    :param is_valid_file: whether a path is a sample; without it, its ending says so.
+    :param allow_empty: whether a class may be without samples.
     """
 
     def __init__(
         self,
         root: str | os.PathLike[str],
-        *,
         transform: transforms.Transform | None = None,
+        target_transform: Callable[[int], int] | None = None,
+        loader: Callable[[str], Any] | None = None,
+        is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
+        *,
         throttle: _native.Throttle | None = None,
     ) -> None:
         self._transform_with(transform)
-        self.root = _check.path("root", root)
-        self._inner = _native.Dataset.image_folder(self.root, _throttle(throttle), _terminal())
+        _refuse_loader(loader)
+        for name, given in (("target_transform", target_transform), ("is_valid_file", is_valid_file)):
+            if given is not None and not callable(given):
+                raise ArgumentTypeError(f"{name}={_check.shown(given)}: give a function, or leave it away")
+        #: Where it is, whatever the current folder will be.
+        self.root = str(Path(_check.path("root", root)).expanduser().absolute())
+        self.target_transform = target_transform
+        self._options = {
+            "target_transform": target_transform,
+            "is_valid_file": is_valid_file,
+            "allow_empty": _check.flag("allow_empty", allow_empty),
+            "throttle": _throttle(throttle),
+        }
+        #: Where labels are not the places in the list of classes.
+        self._targets: list[int] | None = None
+        if is_valid_file is None and not allow_empty:
+            self._inner = _native.Dataset.image_folder(self.root, throttle, _terminal())
+            self._classes = self._inner.classes
+        else:
+            self._classes, paths, targets = _chosen(self.root, is_valid_file or _is_image, allow_empty)
+            self._inner = _native.Dataset.files(paths, targets, throttle, _terminal())
+        if target_transform is not None:
+            self._targets = self.labels.tolist()
+            self._inner = _native.Dataset.files(self.paths(), self._changed(target_transform), throttle, _terminal())
+
+    def _changed(self, change: Callable[[int], int]) -> list[int]:
+        labels = []
+        for label in range(len(self._classes)):
+            changed = change(label)
+            if isinstance(changed, bool) or not hasattr(changed, "__index__"):
+                raise ArgumentTypeError(
+                    f"target_transform({label}) gives {_check.shown(changed)}: give whole numbers, or use torchvision's "
+                    "ImageFolder with foresee.torch.DataLoader, which calls it for each sample"
+                )
+            labels.append(_check.whole(f"target_transform({label})", changed, -(2**63), 2**63 - 1))
+        return [labels[target] for target in self.targets]
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes; a label is a place in this list."""
-        return self._inner.classes
+        """The names of the classes; a target is a place in this list."""
+        return self._classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """The label of each class."""
-        return {name: label for label, name in enumerate(self._inner.classes)}
+        """The target of each class."""
+        return {name: label for label, name in enumerate(self._classes)}
+
+    @property
+    def targets(self) -> list[int]:
+        """The class of each sample; with a ``target_transform`` its label is another one."""
+        return list(self._targets) if self._targets is not None else self.labels.tolist()
+
+    @property
+    def samples(self) -> list[tuple[str, int]]:
+        """Path and class of each sample."""
+        return list(zip(self.paths(), self.targets, strict=True))
+
+    imgs = samples
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _image_folder, (type(self), self.root, self.transform, self.throttle)
+        return _image_folder, (type(self), self.root, self.transform, self._options)
 
 
 def emulate(name: str, mb_per_s: float | Mapping[int, float], latency_ms: float = 0.0) -> _native.Throttle:
@@ -157,6 +220,49 @@ def _labels(labels: Iterable[int] | None) -> list[int] | None:
     return [_check.whole(f"labels[{index}]", label, -(2**63), 2**63 - 1) for index, label in enumerate(labels)]
 
 
+def _refuse_loader(loader: Any) -> None:
+    if loader is None or opens_as_torchvision(loader):
+        return
+    raise ConfigError(
+        f"loader={_check.shown(loader)}: foresee opens the files itself; leave it away, or give it to torchvision's "
+        "ImageFolder and that to foresee.torch.DataLoader"
+    )
+
+
+def opens_as_torchvision(loader: Any) -> bool:
+    """Whether it opens files with PIL, as RGB, as torchvision does by default."""
+    folder = sys.modules.get("torchvision.datasets.folder")
+    return folder is not None and loader in (folder.default_loader, folder.pil_loader)
+
+
+#: What torchvision takes for an image.
+_IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+def _is_image(path: str) -> bool:
+    return path.lower().endswith(_IMAGES)
+
+
+def _chosen(root: str, is_valid: Callable[[str], bool], allow_empty: bool) -> tuple[list[str], list[str], list[int]]:
+    """Classes, paths and targets of the files that a function in Python takes, in torchvision's order."""
+    try:
+        classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    except OSError as cause:
+        raise DatasetError(f"{root}: {cause.strerror}") from cause
+    if not classes:
+        raise DatasetError(f"{root}: no class folders; each class has a folder of its own")
+    paths: list[str] = []
+    targets: list[int] = []
+    for target, name in enumerate(classes):
+        before = len(paths)
+        for folder, _, files in sorted(os.walk(Path(root, name), followlinks=True)):
+            paths += filter(is_valid, (str(Path(folder, file)) for file in sorted(files)))
+        targets += [target] * (len(paths) - before)
+        if len(paths) == before and not allow_empty:
+            raise DatasetError(f"{Path(root, name)}: no samples of this class; give allow_empty=True if it is so")
+    return classes, paths, targets
+
+
 def _throttle(throttle: Any) -> _native.Throttle | None:
     if throttle is not None and not isinstance(throttle, _native.Throttle):
         raise ArgumentTypeError(f"throttle={_check.shown(throttle)}: give what foresee.emulate returns")
@@ -182,6 +288,6 @@ def _files(
 
 
 def _image_folder(
-    kind: type[ImageFolder], root: str, transform: transforms.Transform | None, throttle: _native.Throttle | None
+    kind: type[ImageFolder], root: str, transform: transforms.Transform | None, options: dict[str, Any]
 ) -> ImageFolder:
-    return kind(root, transform=transform, throttle=throttle)
+    return kind(root, transform=transform, **options)

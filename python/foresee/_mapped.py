@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _check, _native
+from ._dataset import opens_as_torchvision
 from ._errors import ArgumentTypeError, ConfigError, ForeseeError, SampleError
 from ._threads import Bell, Threads, is_interrupt
 
@@ -38,8 +39,13 @@ class Mapped:
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int] | None = None) -> None:
-        _refuse_other_items(dataset)
+        _refuse_other_items(dataset, "torchvision.datasets.folder", "DatasetFolder")
         samples = dataset.samples
+        if hasattr(dataset, "__len__") and len(dataset) != len(samples):
+            raise ConfigError(
+                f"dataset={type(dataset).__name__}: its length is {len(dataset)}, but it has {len(samples)} samples; give a "
+                "Subset of it"
+            )
         self._dataset = dataset
         self._samples = samples if indices is None else [samples[index] for index in indices]
         self._open = _opener(dataset)
@@ -60,11 +66,19 @@ class Mapped:
     def transform(self) -> Any:
         return getattr(self._dataset, "transform", None)
 
+    def labels(self) -> list[Any]:
+        """What its ``target_transform`` makes of the targets, once for all epochs, where only bytes are asked for."""
+        if self._open is not _rgb:
+            raise ConfigError(
+                f"dataset={type(self._dataset).__name__}: foresee's transforms open the files, its loader would not be "
+                "called; leave it away, or use transforms of torchvision"
+            )
+        change = getattr(self._dataset, "target_transform", None)
+        targets = [target for _, target in self._samples]
+        return targets if change is None else [change(target) for target in targets]
+
     def paths(self) -> list[str]:
         return [path for path, _ in self._samples]
-
-    def targets(self) -> list[Any]:
-        return [target for _, target in self._samples]
 
     def make(self, index: int, sample: _native.Sample | bytes) -> tuple[Any, Any]:
         """A sample as the dataset's own ``__getitem__`` would return it."""
@@ -86,7 +100,8 @@ class Mapped:
 def unwrapped(dataset: Any) -> tuple[Any, list[int] | None]:
     """The whole dataset, and which of its samples a ``Subset`` of it has."""
     indices: list[int] | None = None
-    while not hasattr(dataset, "samples") and hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
+    while hasattr(dataset, "dataset") and hasattr(dataset, "indices") and not hasattr(dataset, "samples"):
+        _refuse_other_items(dataset, "torch.utils.data", "Subset")
         part = [int(index) for index in dataset.indices]
         indices = part if indices is None else [part[index] for index in indices]
         dataset = dataset.dataset
@@ -146,8 +161,7 @@ class _File(io.BytesIO):
 
 def _opener(dataset: Any) -> Callable[[io.BytesIO], Any]:
     given = getattr(dataset, "loader", None)
-    folder = sys.modules.get("torchvision.datasets.folder")
-    if given is None or (folder is not None and given in (folder.default_loader, folder.pil_loader)):
+    if given is None or opens_as_torchvision(given):
         return _rgb
     opener: Callable[[io.BytesIO], Any] = given
     return opener
@@ -161,15 +175,16 @@ def _rgb(file: io.BytesIO) -> Any:
         return image.convert("RGB")
 
 
-def _refuse_other_items(dataset: Any) -> None:
-    """What a class of its own returns is not what its samples and transforms say."""
-    folder = sys.modules.get("torchvision.datasets.folder")
-    known = getattr(folder, "DatasetFolder", None)
-    if known is not None and isinstance(dataset, known) and type(dataset).__getitem__ is not known.__getitem__:
-        raise ConfigError(
-            f"dataset={type(dataset).__name__}: its __getitem__ is its own, and only the one of torchvision is known; "
-            "do in `transform`, `target_transform` or `collate_fn` what it does"
-        )
+def _refuse_other_items(dataset: Any, module: str, name: str) -> None:
+    """What a class returns by methods of its own is not what its samples and transforms say."""
+    known = getattr(sys.modules.get(module), name, None)
+    for method in ("__getitem__", "__getitems__"):
+        own = getattr(type(dataset), method, None)
+        if own is not None and own is not getattr(known, method, None):
+            raise ConfigError(
+                f"dataset={type(dataset).__name__}: its {method} is its own, and would not be called; do in `transform`, "
+                "`target_transform`, `loader` or `collate_fn` what it does, and leave it away"
+            )
 
 
 class Making:

@@ -424,7 +424,7 @@ def _source(dataset: Any) -> tuple[Mapped | None, Dataset]:
     mapped = Mapped.of(dataset)
     transform = mapped.transform
     if isinstance(transform, transforms.Transform):
-        return None, Files(mapped.paths(), mapped.targets(), transform=transform)
+        return None, Files(mapped.paths(), mapped.labels(), transform=transform)
     return mapped, Files(mapped.paths())
 
 

@@ -162,15 +162,18 @@ class Normalize(Transform):
 
 
 class ToDtype(Transform):
-    """The type of the numbers: ``"float32"`` or ``"float16"`` (0 to 1, or normalised), or ``"uint8"`` (0 to 255)."""
+    """The type of the numbers: ``"float32"`` or ``"float16"`` (0 to 1, or normalised), or ``"uint8"`` (0 to 255).
 
-    def __init__(self, dtype: Any, scale: bool = True) -> None:
+    Floating-point numbers are always scaled, so they want ``scale=True``, which is not torchvision's default.
+    """
+
+    def __init__(self, dtype: Any, scale: bool = False) -> None:
         # torch.float32 is written "torch.float32", and NumPy's type has a name.
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
         self.dtype = _check.choice("dtype", name.removeprefix("torch."), ("float32", "float16", "uint8"))
         if not _check.flag("scale", scale) and self.dtype != "uint8":
             raise ConfigError(
-                f"scale=False: {self.dtype} is always scaled to 0 to 1; take uint8 and convert it yourself"
+                f"scale=False: {self.dtype} is always scaled to 0 to 1; give scale=True, or take uint8 and convert it yourself"
             )
 
 
@@ -178,7 +181,7 @@ class ToTensor(ToDtype):
     """float32 from 0 to 1, channels first, as torchvision's ``ToTensor``."""
 
     def __init__(self) -> None:
-        super().__init__("float32")
+        super().__init__("float32", scale=True)
 
     def __repr__(self) -> str:
         return "ToTensor()"

@@ -34,7 +34,7 @@ def decoded(dataset, batch_size, **options):
     [
         ([], (4, 3, 12, 10), "uint8", "B"),
         ([T.ToTensor()], (4, 3, 12, 10), "float32", "f"),
-        ([T.ToDtype("float16"), T.ToLayout("HWC")], (4, 12, 10, 3), "float16", "e"),
+        ([T.ToDtype("float16", scale=True), T.ToLayout("HWC")], (4, 12, 10, 3), "float16", "e"),
         ([T.Normalize(MEAN, STD)], (4, 3, 12, 10), "float32", "f"),
     ],
 )
@@ -124,6 +124,19 @@ def test_transforms_and_their_datasets_can_be_pickled_and_compared():
     assert again == STEPS and repr(again) == repr(STEPS) and again != T.Compose([T.Resize((2, 2))])
     dataset = pickle.loads(pickle.dumps(images(STEPS)))
     assert dataset.transform == STEPS and decoded(dataset, 4) == decoded(images(STEPS), 4)
+
+
+def test_a_folder_with_a_relative_path_can_be_unpickled_in_another_folder(tmp_path, monkeypatch):
+    (tmp_path / "here" / "class").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "here" / "class" / "one.png").write_bytes(b"1")
+    monkeypatch.chdir(tmp_path)
+    dataset = foresee.ImageFolder("here")
+    assert dataset.root == str(tmp_path / "here")
+    saved = pickle.dumps(dataset)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = pickle.loads(saved)
+    assert again.paths() == dataset.paths() == [str(tmp_path / "here" / "class" / "one.png")]
 
 
 def test_defaults_are_those_of_torchvision():

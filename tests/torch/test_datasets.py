@@ -1,5 +1,6 @@
 """Datasets of torchvision: their transforms run on bytes that foresee reads, in order, on threads that always end."""
 
+import inspect
 import shutil
 import threading
 from collections import namedtuple
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader as Torchs
 from torch.utils.data import DistributedSampler, Subset, random_split
 from torchvision import datasets
 from torchvision import transforms as tv
+from torchvision.transforms import v2
 
 STEPS = tv.Compose([tv.Resize((12, 10)), tv.ToTensor()])
 
@@ -83,13 +85,153 @@ def test_transforms_of_foresee_in_a_dataset_of_torchvision_are_done_by_the_loade
     assert same(DataLoader(foresee.ImageFolder(images, transform=steps), 5, shuffle=True), theirs)
 
 
-def test_an_item_of_the_datasets_own_is_refused(images):
-    class WithPath(datasets.ImageFolder):
-        def __getitem__(self, index):
-            return (*super().__getitem__(index), self.samples[index][0])
+class Labelled:
+    """A dataset as people write them, with a say of its own in what a sample is."""
 
-    with pytest.raises(ValueError, match="__getitem__"):
-        DataLoader(WithPath(images))
+    def __init__(self, root):
+        self.samples = [(str(path), 0) for path in sorted(root.glob("*/*.png"))]
+        self.transform = STEPS
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return torch.zeros(1), 100
+
+
+class Bulk(datasets.ImageFolder):
+    def __getitems__(self, indices):
+        return [(torch.zeros(1), 100) for _ in indices]
+
+
+class WithPath(datasets.ImageFolder):
+    def __getitem__(self, index):
+        return (*super().__getitem__(index), self.samples[index][0])
+
+
+class Changed(Subset):
+    def __getitem__(self, index):
+        data, label = super().__getitem__(index)
+        return data, label + 100
+
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+class Shown:
+    """No Subset of torch's, but it has what one has."""
+
+    def __init__(self, dataset, indices):
+        self.dataset, self.indices = dataset, indices
+
+    def __len__(self):
+        return len(self.indices)
+
+    def __getitem__(self, index):
+        return self.dataset[self.indices[index]], 100
+
+
+@pytest.mark.parametrize("ours", [False, True])
+@pytest.mark.parametrize("kind", [Labelled, Bulk, WithPath, Changed, Shown])
+def test_an_item_of_the_datasets_own_is_refused(images, kind, ours):
+    steps = T.Compose([T.Resize((12, 10)), T.ToTensor()]) if ours else STEPS
+    if kind in (Changed, Shown):
+        whole = foresee.ImageFolder(images, steps) if ours else datasets.ImageFolder(images, steps)
+        dataset = kind(whole, range(10))
+    else:
+        dataset = kind(images)
+        dataset.transform = steps
+    with pytest.raises(ValueError, match=f"^dataset={kind.__name__}: its __getitems?__ is its own, .* leave it away$"):
+        DataLoader(dataset, 4)
+
+
+def test_a_length_that_is_not_that_of_the_samples_is_refused(images):
+    class Half(datasets.ImageFolder):
+        def __len__(self):
+            return super().__len__() // 2
+
+    with pytest.raises(
+        ValueError, match="^dataset=Half: its length is 18, but it has 37 samples; give a Subset of it$"
+    ):
+        DataLoader(Half(images, STEPS))
+
+
+def test_a_target_transform_is_called_where_foresee_does_the_rest(images):
+    steps = T.Compose([T.Resize((12, 10)), T.ToTensor()])
+    theirs = Torchs(datasets.ImageFolder(images, STEPS, lambda label: label + 100), 5)
+    expected = [labels for _, labels in theirs]
+    for dataset in (
+        foresee.ImageFolder(images, steps, lambda label: label + 100),
+        datasets.ImageFolder(images, steps, lambda label: label + 100),
+    ):
+        assert all(map(torch.equal, expected, (labels for _, labels in DataLoader(dataset, 5))))
+    with pytest.raises(ValueError, match="its loader would not be called"):
+        DataLoader(datasets.ImageFolder(images, steps, loader=lambda file: file.read()))
+
+
+def parameters(function):
+    """Names of what is taken by position or name, and the defaults, in order."""
+    return [
+        (one.name, "bilinear" if "bilinear" in str(one.default).lower() else one.default)
+        for one in inspect.signature(function).parameters.values()
+        if one.name != "loader"
+    ]
+
+
+def test_what_stands_in_for_something_of_torchs_has_its_signature():
+    ours, theirs = parameters(foresee.ImageFolder), parameters(datasets.ImageFolder)
+    assert ours[: len(theirs)] == theirs and ours[len(theirs) :] == [("throttle", None)]
+    assert list(inspect.signature(foresee.ImageFolder).parameters)[3] == "loader"
+    ours, theirs = parameters(DataLoader), parameters(Torchs)
+    assert ours[: len(theirs)] == theirs
+    kinds = inspect.signature(DataLoader).parameters.values()
+    assert all(one.kind is one.KEYWORD_ONLY for one in list(kinds)[13:])
+    for name in set(T.__all__) - {"Transform", "ToLayout"}:
+        for module in (tv, v2):
+            if hasattr(module, name):
+                assert parameters(getattr(T, name)) == parameters(getattr(module, name)), name
+
+
+def test_an_image_folder_is_asked_as_torchvisions_is(images):
+    def chosen(path):
+        return "00" in Path(path).name or path.endswith(("1.png", "2.png"))
+
+    def changed(label):
+        return label * 2
+
+    ours = foresee.ImageFolder(images, None, changed, datasets.folder.default_loader, chosen, False)
+    theirs = datasets.ImageFolder(images, None, changed, datasets.folder.default_loader, chosen, False)
+    for name in ("samples", "imgs", "targets", "classes", "class_to_idx"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert ours.root == str(theirs.root) and len(ours) == len(theirs) and ours.target_transform is changed
+    assert ours.labels.tolist() == [changed(target) for target in theirs.targets]
+    whole = foresee.ImageFolder(images)
+    assert whole.samples == datasets.ImageFolder(str(images)).samples
+    with pytest.raises(TypeError, match=r"^ImageFolder\[0\]: samples are read ahead, in order; give it to a foresee"):
+        whole[0]
+
+
+def test_a_class_may_be_empty_if_that_is_allowed(images, tmp_path):
+    root = shutil.copytree(images, tmp_path / "images")
+    (root / "class2b").mkdir()
+    with pytest.raises(foresee.DatasetError, match="class2b"):
+        foresee.ImageFolder(root)
+    with pytest.raises(foresee.DatasetError, match="class2b: no samples of this class; give allow_empty=True"):
+        foresee.ImageFolder(root, is_valid_file=lambda path: path.endswith(".png"))
+    ours, theirs = foresee.ImageFolder(root, allow_empty=True), datasets.ImageFolder(str(root), allow_empty=True)
+    assert ours.samples == theirs.samples and ours.classes == theirs.classes and len(ours.classes) == 5
+
+
+def test_what_an_image_folder_cannot_obey_is_refused_with_the_remedy(images):
+    for wrong, said in (
+        ({"loader": open}, "^loader=.*: foresee opens the files itself; leave it away, or give it to torchvision's"),
+        ({"target_transform": str}, r"^target_transform\(0\) gives '0': give whole numbers, or use torchvision's"),
+        ({"target_transform": 3}, "^target_transform=3: give a function"),
+        ({"is_valid_file": 3}, "^is_valid_file=3: give a function"),
+        ({"allow_empty": 3}, "^allow_empty=3: give True or False"),
+    ):
+        with pytest.raises(foresee.ForeseeError, match=said):
+            foresee.ImageFolder(images, **wrong)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
