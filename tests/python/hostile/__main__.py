@@ -97,6 +97,8 @@ class Case:
         shutil.rmtree(before, ignore_errors=True)
         if now.exists():
             now.rename(before)
+        for tree in self.trees:
+            tree.overtaken.clear()
         self.say("caches put back")
 
     def mutate(self) -> None:

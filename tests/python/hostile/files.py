@@ -68,6 +68,10 @@ class Held:
         """Which file it was, whatever its names."""
         return self.stamp[0]
 
+    @property
+    def size(self) -> int:
+        return self.stamp[1]
+
 
 @dataclass(frozen=True)
 class Write:
@@ -112,6 +116,7 @@ class Tree:
         self.contents: dict[str, str] = {}
         self.version = first_version
         self.journal: list[State] = []
+        self.overtaken: set[Held] = set()  # what a job found out that its catalog had wrongly
         self._names = 0
         self._past: list[tuple[bytes, int]] = []
         self._favourite = rng.choice(CHANGES) if rng.random() < 0.4 else None

@@ -25,6 +25,8 @@ class Judge:
         self.counts: collections.Counter[str] = collections.Counter()
         self.paths: list[str] = []
         self.labels: list[int] = []
+        self.sizes: list[int] = []
+        self.overtaken: set[Held] = set()
         self.epochs: list[list[int]] = []
         self.steps = 0
 
@@ -34,6 +36,7 @@ class Judge:
             if text.endswith("\n"):
                 line = json.loads(text)
                 getattr(self, "on_" + line["what"])(line)
+        self.tree.overtaken |= self.overtaken
 
     def held(self, path: str, since_ns: int, until_ns: int) -> list[Held | None]:
         return [state.held.get(path) for state in self.tree.during(since_ns, until_ns)]
@@ -51,11 +54,20 @@ class Judge:
     def has_changed(self, path: str, until_ns: int) -> bool:
         """Whether there was anything about a file that an error could be about."""
         held = self.held(path, self.listing_ns, until_ns)
-        return None in held or len(set(held)) > 1
+        return None in held or len(set(held)) > 1 or self.is_overtaken(path)
+
+    def is_overtaken(self, path: str) -> bool:
+        """Whether a saved catalog still had an earlier size. That may be found too late to list again, but only once."""
+        held = self.tree.journal[-1].held.get(path)
+        if held is None or held.size == self.sizes[self.paths.index(path)] or held in self.tree.overtaken:
+            return False
+        self.overtaken.add(held)
+        return True
 
     def on_listed(self, line: dict[str, Any]) -> None:
         self.paths = line["paths"]
         self.labels = line["labels"]
+        self.sizes = line["sizes"]
         states = self.tree.during(self.since_ns, line["at_ns"])
         if self.plan.kind == "folder":
             self.judge_listing(line, states)

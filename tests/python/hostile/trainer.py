@@ -99,7 +99,8 @@ class Trainer:
         try:
             dataset = self.dataset()
             classes = dataset.classes if isinstance(dataset, foresee.ImageFolder) else []
-            self.say("listed", paths=dataset.paths(), labels=dataset.labels.tolist(), classes=classes)
+            labels, sizes = dataset.labels.tolist(), dataset.sizes.tolist()
+            self.say("listed", paths=dataset.paths(), labels=labels, sizes=sizes, classes=classes)
             for left in reversed(range(self.plan.jobs)):
                 self.say("job")
                 job = foresee.Job(dataset, **self.plan.arguments, config={"tier": self.plan.tiers})
