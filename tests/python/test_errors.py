@@ -1,6 +1,7 @@
 """Bad input ends in one clear line that names what, where and the remedy; nothing is lost by it."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -179,14 +180,24 @@ def disk(path):
     return {"tier": [{"kind": "disk", "capacity": "1 MB", "path": str(path), "free_space_floor": 0}]}
 
 
-def test_a_cache_folder_in_use_is_refused(files, tmp_path):
-    dataset = files(10)
-    first = foresee.Job(dataset, 2, 1, config=disk(tmp_path / "cache"))
+HOLD = """
+import json, sys, foresee
+job = foresee.Job(foresee.Files(sys.argv[2:]), 2, 1, config=json.loads(sys.argv[1]))
+next(job)
+"""
+
+
+def test_a_cache_folder_that_another_process_uses_is_refused(folder, script, tmp_path):
+    paths, config = folder(10), disk(tmp_path / "cache")
+    dataset = foresee.Files(paths)
+    first = foresee.Job(dataset, 2, 1, config=config)
     next(first)
-    second = foresee.Job(dataset, 2, 1, config=disk(tmp_path / "cache"))
-    assert str(tmp_path / "cache") in refused(lambda: next(second), foresee.CacheError)
+    ran = script(HOLD, json.dumps(config), *paths)
+    assert ran.returncode == 1
+    said = ran.stderr.splitlines()[-1]
+    assert "CacheError" in said and str(tmp_path / "cache") in said
     first.close()
-    assert len(list(foresee.Job(dataset, 2, 1, config=disk(tmp_path / "cache")))) == 5
+    assert script(HOLD, json.dumps(config), *paths).returncode == 0
 
 
 def test_a_cache_folder_that_is_a_file_is_refused(files, tmp_path):
