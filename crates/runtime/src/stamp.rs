@@ -113,7 +113,7 @@ impl Stamp {
         now_ns().abs_diff(self.ctime_ns) < TICK.as_nanos() as u64
     }
 
-    #[allow(clippy::unnecessary_cast, reason = "the types of these fields differ between machines")]
+    #[allow(clippy::unnecessary_cast, clippy::cast_possible_wrap, reason = "types of fields differ between machines")]
     fn new(found: &Stat, taken_ns: i64) -> Self {
         let (mtime_ns, ctime_ns) = (
             nanoseconds(found.st_mtime as i64, found.st_mtime_nsec as i64),

@@ -1,6 +1,8 @@
 //! Files that change between jobs and during them: what is delivered was in the source at some moment of the job, or an
 //! error names it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::fs::{self, File, FileTimes};

@@ -202,9 +202,9 @@ impl Dataset {
         self.forget();
         let listing = Listing { cache: None, threads: THREADS, progress: None };
         let measures = measure(&self.files, &listing).map_err(|misfit| file_error(&self.files, misfit))?;
-        let measured = Measured::of(&self.files, &measures, THREADS)?;
-        *self.measured.write().unwrap_or_else(PoisonError::into_inner) = measured.clone();
-        Ok(measured)
+        let now = Measured::of(&self.files, &measures, THREADS)?;
+        *self.measured.write().unwrap_or_else(PoisonError::into_inner) = now.clone();
+        Ok(now)
     }
 
     /// The dataset is not any more what is saved of it: the next start lists it again.
@@ -317,8 +317,8 @@ impl Draft {
         if samples >= u32::MAX as usize {
             return Err(DatasetError::TooMany { name: self.described, samples });
         }
-        let measured = Measured::of(&self.files, measures, threads)?;
-        Ok(Dataset::new(self.described, self.files, self.classes, measured))
+        let found = Measured::of(&self.files, measures, threads)?;
+        Ok(Dataset::new(self.described, self.files, self.classes, found))
     }
 }
 

@@ -160,7 +160,7 @@ fn read_folder(todo: Todo) -> Result<Folder, DatasetError> {
     samples.sort_unstable_by(|a, b| python_order(a.as_bytes(), b.as_bytes()));
     below.sort_unstable_by(|a, b| python_order(a.as_bytes(), b.as_bytes()));
     let samples = samples.iter().map(|name| name.as_bytes()).collect();
-    Ok(Folder { class, stamp, line, samples, below, is_empty, path })
+    Ok(Folder { path, class, stamp, line, samples, below, is_empty })
 }
 
 /// Whether it is a folder or a link to one. A link that leads nowhere is none.

@@ -69,18 +69,15 @@ impl OpenDisks {
         open.retain(|(_, shared)| shared.strong_count() > 0);
         let place = place(spec);
         let found = open.iter().find(|(other, _)| place == Some(*other)).and_then(|(_, shared)| shared.upgrade());
-        let shared = match found {
-            Some(shared) => {
-                shared.admit(spec)?;
-                shared
-            }
-            None => {
-                let (dataset, sizes) = (spec.dataset, Arc::clone(&spec.sizes));
-                let sharing = Mutex::default();
-                let shared = Arc::new(Shared { tier: DiskTier::open(spec)?, dataset, sizes, sharing });
-                open.extend(self::place(spec).map(|place| (place, Arc::downgrade(&shared))));
-                shared
-            }
+        let shared = if let Some(shared) = found {
+            shared.admit(spec)?;
+            shared
+        } else {
+            let (dataset, sizes) = (spec.dataset, Arc::clone(&spec.sizes));
+            let sharing = Mutex::default();
+            let shared = Arc::new(Shared { tier: DiskTier::open(spec)?, dataset, sizes, sharing });
+            open.extend(self::place(spec).map(|place| (place, Arc::downgrade(&shared))));
+            shared
         };
         let claims = shared.enter();
         let generation = fork::generation();
