@@ -151,11 +151,6 @@ impl Desk {
         gone
     }
 
-    /// Whether the engine still holds a sample in a tier.
-    pub fn holds(&self, sample: SampleId, tier: TierId) -> bool {
-        self.engine.holdings().get(sample) == Some(tier) || self.sight.arrived.get(sample) == Some(tier)
-    }
-
     /// All that happened, where it is written down.
     pub fn record(&self) -> Option<&[Entry]> {
         self.record.as_deref()

@@ -153,6 +153,38 @@ proptest! {
     }
 
     #[test]
+    fn healthy_tiers_lose_nothing_and_no_access_reads_the_source_twice(
+        samples in 2u32..60,
+        epochs in 1u32..6,
+        seed in any::<u64>(),
+        percents in (0u64..120, prop::option::of(0u64..120)),
+        staging_samples in 1u64..20,
+        (threads, policy) in (1u32..5, prop::sample::select(vec!["foresee", "lobster"])),
+        drop_last in any::<bool>(),
+    ) {
+        let source = Made::equal(samples, seed);
+        let folder = tempfile::tempdir().unwrap();
+        let mut spec = job_spec(&source);
+        (spec.batch_size, spec.epochs, spec.shuffle) = (4, epochs, Shuffle::Torch { seed });
+        // Another part of the dataset is left out in each epoch, so that copies are kept beyond the next one.
+        spec.tail = if drop_last && samples >= 4 { Tail::Drop } else { Tail::Exact };
+        spec.policy = policy.into();
+        spec.config.staging.threads = Threads::Number(threads);
+        spec.config.staging.capacity_bytes = staging_samples * source.largest();
+        spec.config.tiers = vec![tier(TierKind::Memory, source.total() * percents.0 / 100)];
+        if let Some(percent) = percents.1 {
+            let kind = TierKind::Disk { path: folder.path().into(), free_space_floor_bytes: 0 };
+            spec.config.tiers.push(tier(kind, source.total() * percent / 100));
+        }
+        let job = Job::new(spec).unwrap();
+        drop(delivered(&job, &source));
+        let stats = job.stats();
+        prop_assert_eq!(stats.lost, 0, "{:?}", stats);
+        let (reads, accesses) = (stats.origins["source"].samples, stats.samples);
+        prop_assert!(reads <= accesses, "{} reads of the source, {} accesses: {:?}", reads, accesses, stats);
+    }
+
+    #[test]
     fn reads_the_source_no_more_than_the_minimum(
         samples in 2u32..60,
         epochs in 1u32..5,

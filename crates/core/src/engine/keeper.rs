@@ -10,7 +10,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::ahead::{Ahead, Upcoming};
 use super::pool::{Pool, Space};
-use super::{Next, Outlook, Read};
+use super::reuse::{self, ReuseKeeper};
+use super::{Evicted, Next, Outlook, Read};
 use crate::catalog::Catalog;
 use crate::foresight::{By, Foresight, When};
 use crate::homes::Home;
@@ -60,14 +61,6 @@ pub(super) struct HomesKeeper {
     epoch: Epoch,
 }
 
-pub(super) struct ReuseKeeper {
-    by: By,
-    foresight: Foresight,
-    lanes: Vec<Ahead>,
-    pools: Vec<Pool>,
-    epoch: Epoch,
-}
-
 impl Keeper {
     /// The keeper of a rank, and what it holds from the start.
     pub(super) fn new(brief: &Brief, plan: &mut Plan, rank: Rank, ahead: &Ahead, start: Mark) -> (Self, TierMap) {
@@ -105,9 +98,9 @@ impl Keeper {
                 (Self::Homes(Box::new(keeper)), holdings)
             }
             Keeping::Reuse { room, foresight } => {
-                let by = By::Host(brief.hosts.host(rank));
-                let keeper =
-                    ReuseKeeper { by, foresight, lanes: lanes(), pools: pools(room, true), epoch: start.epoch };
+                let pools = pools(room, true);
+                let at = reuse::Start { samples: brief.catalog.len(), epoch: start.epoch };
+                let keeper = ReuseKeeper::new(By::Host(brief.hosts.host(rank)), foresight, lanes(), pools, at);
                 (Self::Reuse(Box::new(keeper)), empty())
             }
         }
@@ -126,6 +119,16 @@ impl Keeper {
     #[inline]
     pub(super) fn awaits_reads(&self) -> bool {
         !matches!(self, Self::Fixed(_))
+    }
+
+    /// Whether copies may have to go.
+    #[inline]
+    pub(super) fn evicts(&self) -> bool {
+        match self {
+            Self::Fixed(_) => false,
+            Self::Homes(keeper) => !keeper.pools.is_empty(),
+            Self::Reuse(_) => true,
+        }
     }
 
     /// Whether a tier's threads read from the source, whatever else there is.
@@ -178,14 +181,13 @@ impl Keeper {
         tier: TierId,
         staged: u64,
         epoch: Epoch,
-        in_flight: &[SampleId],
         space: &mut Space<'_>,
         outlook: &mut impl Outlook,
     ) -> Result<Prefetch, Next> {
         match self {
             Self::Fixed(fixed) => fixed.prefetch(tier, epoch, space),
             Self::Homes(keeper) => keeper.prefetch(staged, space, outlook),
-            Self::Reuse(keeper) => keeper.prefetch(tier, staged, in_flight, space, outlook),
+            Self::Reuse(keeper) => keeper.prefetch(tier, staged, space, outlook),
         }
     }
 
@@ -230,9 +232,23 @@ impl Keeper {
                 admit_into(&mut keeper.pools, tier, sample, again, space)
             }
             Self::Reuse(keeper) => {
-                let again = again(&keeper.foresight, keeper.by);
-                admit_into(&mut keeper.pools, tier, sample, again, space)
+                let (foresight, by) = keeper.sees();
+                let again = again(foresight, by);
+                admit_into(keeper.pools(), tier, sample, again, space)
             }
+        }
+    }
+
+    /// Nobody reads the copy of a sample any more.
+    pub(super) fn let_go(
+        &mut self,
+        sample: SampleId,
+        catalog: &Catalog,
+        holdings: &mut TierMap,
+        evicted: &mut Vec<Evicted>,
+    ) {
+        if let Self::Reuse(keeper) = self {
+            evicted.extend(keeper.let_go(sample, catalog, holdings));
         }
     }
 
@@ -246,7 +262,10 @@ impl Keeper {
                 }
                 &mut keeper.pools
             }
-            Self::Reuse(keeper) => &mut keeper.pools,
+            Self::Reuse(keeper) => {
+                keeper.stays(sample);
+                keeper.pools()
+            }
         };
         if holdings.get(sample) != Some(tier) {
             return;
@@ -416,80 +435,8 @@ impl HomesKeeper {
     }
 }
 
-impl ReuseKeeper {
-    fn settle(&mut self, read: &mut Read, space: &mut Space<'_>, outlook: &mut impl Outlook) {
-        let (sample, now) = (read.sample, space.now);
-        if self.epoch < now.epoch {
-            self.epoch = now.epoch;
-            let next = |sample| self.foresight.next_use_after(sample, now, self.by).map(|again| again.when);
-            self.pools.iter_mut().for_each(|pool| pool.renew(space.holdings, next));
-        }
-        let again = self.foresight.next_use_after(sample, now, self.by).map(|again| again.when);
-        if let Some(tier) = space.holdings.get(sample) {
-            let keep_until = self.keep_until(sample, again, now, outlook);
-            let Some(pool) = self.pools.iter_mut().find(|pool| pool.tier() == tier) else { return };
-            match keep_until {
-                Some(until) => pool.touch(sample, Some(until)),
-                None => pool.remove(sample, space),
-            }
-            return;
-        }
-        // One copy a host is enough.
-        let on_host = matches!(read.origin, Origin::HostPeer(_) | Origin::Tier(_));
-        if let Some(again) = again.filter(|again| !on_host && !is_far(*again, now)) {
-            let mut pools = self.pools.iter_mut();
-            read.keep = pools.find_map(|pool| pool.admit(sample, again, space).then(|| pool.tier()));
-            read.shared = true;
-        }
-    }
-
-    /// Until when a copy that is used now is worth keeping: not beyond its last use on this host (unless no other rank
-    /// has it and somebody needs it), and not when this host does not use it in the next epoch.
-    fn keep_until(&self, sample: SampleId, again: Option<When>, now: When, outlook: &mut impl Outlook) -> Option<When> {
-        match again {
-            Some(again) => (!is_far(again, now)).then_some(again),
-            None if outlook.is_last_copy(sample) => {
-                self.foresight.next_use_after(sample, now, By::Anyone).map(|again| again.when)
-            }
-            None => None,
-        }
-    }
-
-    /// The next access of this rank beyond the staging threads that is not on the host, if there is room for it.
-    fn prefetch(
-        &mut self,
-        tier: TierId,
-        staged: u64,
-        in_flight: &[SampleId],
-        space: &mut Space<'_>,
-        outlook: &mut impl Outlook,
-    ) -> Result<Prefetch, Next> {
-        let pool = self.pools.iter_mut().find(|pool| pool.tier() == tier).ok_or(Next::Done)?;
-        let lane = &mut self.lanes[tier.index() - 1];
-        loop {
-            let access = lane.peek([None; 2]).ok_or(Next::Done)?;
-            let held = space.holdings.get(access.sample).is_some() || in_flight.contains(&access.sample);
-            let near = held || matches!(outlook.elsewhere(access.sample), Some(Origin::HostPeer(_) | Origin::Tier(_)));
-            if lane.passed() < staged || near {
-                lane.advance();
-                continue;
-            }
-            if !pool.admit(access.sample, When { epoch: access.epoch, step: access.step }, space) {
-                return Err(Next::Full);
-            }
-            lane.advance();
-            return Ok(Prefetch { access, keep: Some(tier), shared: true, hand_over: None });
-        }
-    }
-}
-
 /// Whether reading a copy in a tier of this rank is no dearer than fetching from the home, where there is one.
 #[inline]
 fn is_worth_copying(tier: TierId, fetch: Option<Pace>, model: &Model) -> bool {
     fetch.is_none() || model.cached(Origin::Tier(tier)) <= fetch
-}
-
-/// Whether the reuse distance is beyond 2 I - h, for step h of I: the sample is not used in the next epoch.
-fn is_far(again: When, now: When) -> bool {
-    again.epoch.0 > now.epoch.0 + 1
 }

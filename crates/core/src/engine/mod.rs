@@ -8,6 +8,7 @@
 mod ahead;
 mod keeper;
 mod pool;
+mod reuse;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -122,6 +123,8 @@ pub struct Engine {
     holdings: TierMap,
     /// Reads of what is kept that have not completed.
     in_flight: Vec<SampleId>,
+    /// Copies of this rank that are being read; none of them goes before.
+    in_use: Vec<SampleId>,
     evicted: Vec<Evicted>,
 }
 
@@ -148,6 +151,7 @@ impl Engine {
             keeper,
             holdings,
             in_flight: Vec::new(),
+            in_use: Vec::new(),
             evicted: Vec::new(),
         };
         engine.adopt(brief);
@@ -163,6 +167,7 @@ impl Engine {
                 model: &self.model,
                 holdings: &mut self.holdings,
                 evicted: &mut self.evicted,
+                busy: [&self.in_flight, &self.in_use],
                 now: When { epoch, step },
             };
             if !self.keeper.adopt(sample, tier, &mut space) {
@@ -259,11 +264,15 @@ impl Engine {
             model: &self.model,
             holdings: &mut self.holdings,
             evicted: &mut self.evicted,
+            busy: [&self.in_flight, &self.in_use],
             now: When { epoch: next.epoch, step: next.step },
         };
         self.keeper.settle(&mut read, next, self.ahead.passed(), &mut space, outlook);
         if read.keep.is_some() && self.keeper.awaits_reads() {
             self.in_flight.push(read.sample);
+        }
+        if self.uses_copy(&read) {
+            self.in_use.push(read.sample);
         }
         read
     }
@@ -276,9 +285,10 @@ impl Engine {
             model: &self.model,
             holdings: &mut self.holdings,
             evicted: &mut self.evicted,
+            busy: [&self.in_flight, &self.in_use],
             now: When { epoch, step },
         };
-        let next = match self.keeper.prefetch(tier, staged, epoch, &self.in_flight, &mut space, outlook) {
+        let next = match self.keeper.prefetch(tier, staged, epoch, &mut space, outlook) {
             Ok(next) => next,
             Err(none) => return none,
         };
@@ -303,10 +313,21 @@ impl Engine {
     /// A read is complete. Returns the tier in which others can now see the sample.
     #[inline]
     pub fn complete(&mut self, read: &Read) -> Option<TierId> {
-        if let Some(place) = self.in_flight.iter().position(|sample| *sample == read.sample) {
-            self.in_flight.swap_remove(place);
+        if self.uses_copy(read) {
+            remove(&mut self.in_use, read.sample);
+            if !self.in_use.contains(&read.sample) {
+                self.keeper.let_go(read.sample, self.ahead.catalog(), &mut self.holdings, &mut self.evicted);
+            }
+        } else {
+            remove(&mut self.in_flight, read.sample);
         }
         self.keeper.completed(read, &mut self.holdings)
+    }
+
+    /// Whether a read needs a copy that may have to go.
+    #[inline]
+    fn uses_copy(&self, read: &Read) -> bool {
+        matches!(read.origin, Origin::Tier(_)) && self.keeper.evicts()
     }
 
     /// What the trainer gets next; `None` at the end of the job, or when the sample has not been polled for yet.
@@ -351,9 +372,7 @@ impl Engine {
     /// A tier does not have a sample that it should: it could not be kept, or is damaged. It is read from the source
     /// when it is needed again, and then kept once more.
     pub fn lost(&mut self, sample: SampleId, tier: TierId) {
-        if let Some(place) = self.in_flight.iter().position(|other| *other == sample) {
-            self.in_flight.swap_remove(place);
-        }
+        remove(&mut self.in_flight, sample);
         self.keeper.lost(sample, tier, self.ahead.catalog(), &mut self.holdings);
     }
 
@@ -370,6 +389,13 @@ impl Engine {
     /// What the rank holds.
     pub fn holdings(&self) -> &TierMap {
         &self.holdings
+    }
+}
+
+/// Takes out a sample, once.
+fn remove(samples: &mut Vec<SampleId>, sample: SampleId) {
+    if let Some(place) = samples.iter().position(|other| *other == sample) {
+        samples.swap_remove(place);
     }
 }
 

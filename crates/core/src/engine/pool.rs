@@ -43,8 +43,9 @@ pub(super) struct Pool {
     capacity: Bytes,
     free: Bytes,
     by_next_use: BinaryHeap<(Key, SampleId)>,
-    /// Work space: copies that may have to go.
+    /// Work space: copies that may have to go, and those that would but are busy.
     victims: Vec<(Key, SampleId)>,
+    spared: Vec<(Key, SampleId)>,
 }
 
 /// What a pool works on.
@@ -54,13 +55,29 @@ pub(super) struct Space<'a> {
     pub(super) holdings: &'a mut TierMap,
     /// Copies that went.
     pub(super) evicted: &'a mut Vec<Evicted>,
+    /// Samples that are on their way into a tier, or being read from it: their copies stay for now.
+    pub(super) busy: [&'a [SampleId]; 2],
     /// The access that the staging threads are at.
     pub(super) now: When,
 }
 
+impl Space<'_> {
+    pub(super) fn is_busy(&self, sample: SampleId) -> bool {
+        self.busy.iter().any(|samples| samples.contains(&sample))
+    }
+}
+
 impl Pool {
     pub(super) fn new(tier: TierId, capacity: Bytes, shared: bool) -> Self {
-        Self { tier, shared, capacity, free: capacity, by_next_use: BinaryHeap::new(), victims: Vec::new() }
+        Self {
+            tier,
+            shared,
+            capacity,
+            free: capacity,
+            by_next_use: BinaryHeap::new(),
+            victims: Vec::new(),
+            spared: Vec::new(),
+        }
     }
 
     pub(super) fn tier(&self) -> TierId {
@@ -78,8 +95,19 @@ impl Pool {
     /// Takes a copy in that will be used at `next`, if room is free or can be made without harm: by copies that are
     /// used later than it.
     pub(super) fn admit(&mut self, sample: SampleId, next: When, space: &mut Space<'_>) -> bool {
+        self.admit_sparing(sample, next, space, |_| false)
+    }
+
+    /// The same without harm to copies that are to be spared.
+    pub(super) fn admit_sparing(
+        &mut self,
+        sample: SampleId,
+        next: When,
+        space: &mut Space<'_>,
+        spares: impl Fn(SampleId) -> bool,
+    ) -> bool {
         let bytes = space.catalog.size(sample);
-        if bytes > self.capacity || !self.make_room(bytes, next, space) {
+        if bytes > self.capacity || !self.make_room(bytes, next, space, spares) {
             return false;
         }
         self.free -= bytes;
@@ -88,13 +116,21 @@ impl Pool {
         true
     }
 
-    fn make_room(&mut self, bytes: Bytes, next: When, space: &mut Space<'_>) -> bool {
+    fn make_room(
+        &mut self,
+        bytes: Bytes,
+        next: When,
+        space: &mut Space<'_>,
+        spares: impl Fn(SampleId) -> bool,
+    ) -> bool {
         let mut free = self.free;
         let latest = Key::from(next).max(space.now.into());
         while free < bytes {
             let furthest = self.by_next_use.peek().filter(|(when, _)| *when > latest);
             let Some(&(_, victim)) = furthest else { break };
-            if space.holdings.get(victim) == Some(self.tier) {
+            if spares(victim) || space.is_busy(victim) {
+                self.spared.extend(self.by_next_use.pop());
+            } else if space.holdings.get(victim) == Some(self.tier) {
                 free += space.catalog.size(victim);
                 space.holdings.set(victim, None);
                 self.victims.extend(self.by_next_use.pop());
@@ -102,6 +138,7 @@ impl Pool {
                 self.by_next_use.pop();
             }
         }
+        self.by_next_use.extend(self.spared.drain(..));
         let enough = free >= bytes;
         for (when, victim) in self.victims.drain(..) {
             if enough {
@@ -123,9 +160,9 @@ impl Pool {
     }
 
     /// A copy goes.
-    pub(super) fn remove(&mut self, sample: SampleId, space: &mut Space<'_>) {
-        self.lose(sample, space.catalog, space.holdings);
-        space.evicted.push(Evicted { sample, tier: self.tier, shared: self.shared });
+    pub(super) fn remove(&mut self, sample: SampleId, catalog: &Catalog, holdings: &mut TierMap) -> Evicted {
+        self.lose(sample, catalog, holdings);
+        Evicted { sample, tier: self.tier, shared: self.shared }
     }
 
     /// A copy is gone already.

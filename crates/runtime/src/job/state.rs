@@ -17,7 +17,6 @@ use foresee_core::units::{Bytes, Seconds};
 
 pub(super) use self::tasks::{Call, Polled, Raw, Task};
 use super::shelf::Shelf;
-use super::stores::Stores;
 use super::threads::Lanes;
 use super::window::Window;
 use crate::arena::{Part, Piece};
@@ -89,9 +88,6 @@ pub(super) struct State {
     awaits: bool,
     /// Reads for the staging buffer that threads are doing.
     staging: u32,
-    /// Samples that threads read from tiers on disk, and those that go when these are done.
-    reading: Vec<SampleId>,
-    leaving: Vec<(SampleId, TierId)>,
     /// What the trainer has in its hands and the engine counts, by the number of the loan.
     lent: BTreeMap<u64, Bytes>,
     loans: u64,
@@ -130,8 +126,6 @@ impl State {
             since_read: 0,
             awaits: false,
             staging: 0,
-            reading: Vec::new(),
-            leaving: Vec::new(),
             lent: BTreeMap::new(),
             loans: 0,
             missing: 0,
@@ -159,8 +153,6 @@ impl State {
         self.lanes.restart();
         (self.staging, self.first, self.missing, self.wanted_until) = (0, 0, 0, 0);
         self.lent.clear();
-        self.reading.clear();
-        self.leaving.clear();
     }
 
     /// Tells the engine how much it may stage.
@@ -215,23 +207,6 @@ impl State {
     pub(super) fn lost(&mut self, sample: SampleId, tier: TierId) {
         self.desk.lost(sample, tier);
         self.counts.lost += 1;
-    }
-
-    /// A thread has read a sample from a tier on disk.
-    pub(super) fn read_from_disk(&mut self, sample: SampleId, stores: &Stores) {
-        if let Some(place) = self.reading.iter().position(|other| *other == sample) {
-            self.reading.swap_remove(place);
-        }
-        if self.leaving.is_empty() || self.reading.contains(&sample) {
-            return;
-        }
-        let desk = &self.desk;
-        self.leaving.retain(|&(leaving, tier)| {
-            if leaving == sample && !desk.holds(leaving, tier) {
-                stores.evict(leaving, tier);
-            }
-            leaving != sample
-        });
     }
 
     /// How far the trainer can be served: says what it waits for, so that it is woken when the last of it is there.

@@ -430,9 +430,6 @@ impl Shared {
         if let Some(tier) = done.lost_from {
             state.lost(read.sample, tier);
         }
-        if matches!(read.origin, Origin::Tier(_)) {
-            state.read_from_disk(read.sample, &self.stores);
-        }
         if let Some(slept_s) = done.slept_s {
             let threads = state.lanes.most();
             state.lanes.learn((done.ready - done.began).as_secs_f64(), slept_s);
@@ -458,9 +455,6 @@ impl Shared {
         };
         let mut state = self.state();
         state.lanes.end(lane);
-        if matches!(read.origin, Origin::Tier(_)) {
-            state.read_from_disk(read.sample, &self.stores);
-        }
         if state.generation != generation {
             return state;
         }

@@ -194,9 +194,6 @@ impl State {
     }
 
     fn enqueue(&mut self, read: Read, origin: Origin, raw: Raw, part: Option<(Part, Epoch)>) {
-        if origin != Origin::Source && !matches!(raw, Raw::Held(_)) {
-            self.reading.push(read.sample);
-        }
         let (generation, place) = (self.generation, Some(self.first + self.slots.len() as u64));
         self.since_read = 0;
         self.slots.push_back(Slot::Pending);
@@ -224,14 +221,10 @@ impl State {
         self.arrived(place);
     }
 
-    /// Drops what the engine has evicted, as soon as nobody reads it any more.
+    /// Drops what the engine has evicted: nobody reads it any more.
     pub(in crate::job) fn evict(&mut self, stores: &Stores) {
         for gone in self.desk.evicted() {
-            if self.reading.contains(&gone.sample) {
-                self.leaving.push((gone.sample, gone.tier));
-            } else {
-                stores.evict(gone.sample, gone.tier);
-            }
+            stores.evict(gone.sample, gone.tier);
         }
     }
 
