@@ -122,12 +122,16 @@ _forget = functools.partial(setattr, _local, "seed", None)
 def keyed(seed: int, epoch: int, sample: int, make: Callable[[], Any]) -> Any:
     """Makes something; what this thread draws from torch meanwhile follows from the other three.
 
-    A signal handler may raise in the middle of a mode's ``__enter__`` or ``__exit__``: what those leave behind is taken away
-    outside of Python, so that what the program draws afterwards is its own.
+    In the main thread a signal handler may raise in the middle of a mode's ``__enter__`` or ``__exit__``: what those leave
+    behind is taken away outside of Python, so that what the program draws afterwards is its own.
     """
-    return _native.call_and_restore(
-        functools.partial(_keyed, _native.sample_seed(seed, epoch, sample), make), _MODES, _forget
-    )
+    call = functools.partial(_keyed, _native.sample_seed(seed, epoch, sample), make)
+    if threading.get_ident() == threading.main_thread().ident:
+        return _native.call_and_restore(call, _MODES, _forget)
+    try:
+        return call()
+    finally:
+        _forget()
 
 
 def _keyed(seed: int, make: Callable[[], Any]) -> Any:

@@ -1,12 +1,14 @@
 """One epoch of a loader for PyTorch: takes batches from the job, or samples from the threads that make them, and hands
 them over as torch's loader does."""
 
+import functools
 import importlib
 import itertools
+import operator
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from . import _native
 from ._errors import ArgumentTypeError, ConfigError, ForeseeError, SampleError
@@ -38,15 +40,59 @@ class _Work:
         self.making: Making | None = None
 
 
-class Iteration(_native.Handover):
+class Iteration(filter):  # type: ignore[type-arg]
     """One epoch, or what is left of it.
 
-    A batch is made ready here, in steps that an exception from a signal handler may break off at any point: the next call
-    goes on with what is there. It is handed over, and counted, outside of Python.
+    An exception from a signal handler may strike at any bytecode. So ``next`` runs Python only to make a batch ready, in
+    steps that can be broken off: the next call goes on with what is there. To hand it over, and to count it, is left to
+    ``map`` and ``filter``, which are not written in Python, and to a function that is not either.
     """
 
+    _epoch: "_Epoch"
+
+    def __new__(cls, loader: "DataLoader", epoch: int, sizes: Sequence[int]) -> Self:
+        inner = _Epoch(loader, epoch, sizes)
+        # What is handed over in the place of a batch that another thread has taken: one more is asked for then.
+        none = inner.handover
+        iteration = super().__new__(cls, functools.partial(operator.is_not, none), map(none.take, inner))
+        iteration._epoch = inner
+        return iteration
+
+    def __init__(self, *_: Any) -> None:
+        """All is done where it is made."""
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError("an iteration cannot be pickled: pickle the loader, or its state_dict()")
+
+    def __len__(self) -> int:
+        """Batches of an epoch, as torch's."""
+        return len(self._epoch.loader)
+
+    @property
+    def handed(self) -> _native.Handed:
+        """What was handed over."""
+        return self._epoch.handover.handed
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more batches will come."""
+        return self._epoch.is_over
+
+    def close(self) -> None:
+        """Stops threads; what they were to make is made anew if it is asked for."""
+        self._epoch.close()
+
+    def __del__(self) -> None:
+        if (inner := getattr(self, "_epoch", None)) is not None:
+            inner.close()
+
+
+class _Epoch:
+    """Makes batches ready: each ``next`` one, unless one is."""
+
     def __init__(self, loader: "DataLoader", epoch: int, sizes: Sequence[int]) -> None:
-        self._loader = loader
+        self.loader = loader
+        self.handover = _native.Handover()
         self._epoch = epoch
         #: How many of the job's batches each is made of.
         self._sizes = sizes
@@ -56,29 +102,30 @@ class Iteration(_native.Handover):
         #: Threads that share an iteration get each batch once.
         self._lock = threading.RLock()
 
-    def __reduce__(self) -> Any:
-        raise ArgumentTypeError("an iteration cannot be pickled: pickle the loader, or its state_dict()")
+    def __iter__(self) -> Self:
+        return self
 
-    def __len__(self) -> int:
-        """Batches of an epoch, as torch's."""
-        return len(self._loader)
-
-    def _prepare(self) -> None:
-        with self._lock:
-            timeout = self._loader.timeout
-            deadline = time.monotonic() + timeout if timeout > 0 else None
-            while not self.is_ready:
-                self._go_on(deadline)
+    def __next__(self) -> _native.Handover:
+        try:
+            with self._lock:
+                timeout = self.loader.timeout
+                deadline = time.monotonic() + timeout if timeout > 0 else None
+                while not self.handover.is_ready:
+                    self._go_on(deadline)
+        except ForeseeError:
+            _native.sleep_if_left_behind()
+            raise
+        return self.handover
 
     def _go_on(self, deadline: float | None) -> None:
         """Makes the next batch ready, or passes over a step that the tail leaves without a sample of this rank."""
         if self._over:
             raise StopIteration
         self._look_around(None)
-        work = self.work
+        work = self.handover.work
         if work is None:
-            work = self.work = _Work(0)
-        step = self.handed.steps + work.passed
+            work = self.handover.work = _Work(0)
+        step = self.handover.handed.steps + work.passed
         if step >= len(self._sizes):
             self._end()
             raise StopIteration
@@ -88,9 +135,9 @@ class Iteration(_native.Handover):
             wrong = self._read(work, self._sizes[step], deadline)
         if wrong is not None:
             # An epoch that ends with an error stays where it is.
-            self.fail(wrong, work.passed + isinstance(wrong, SampleError))
+            self.handover.fail(wrong, work.passed + isinstance(wrong, SampleError))
         elif self._is_empty(work):
-            self.work = _Work(work.passed + 1)
+            self.handover.work = _Work(work.passed + 1)
         else:
             self._make(work)
 
@@ -103,9 +150,9 @@ class Iteration(_native.Handover):
             if is_interrupt(wrong):
                 raise
             # As with torch, the batch is given up.
-            self.fail(wrong, work.passed + 1)
+            self.handover.fail(wrong, work.passed + 1)
         else:
-            self.put(made, samples, work.passed + 1)
+            self.handover.put(made, samples, work.passed + 1)
 
     @property
     def is_over(self) -> bool:
@@ -115,16 +162,12 @@ class Iteration(_native.Handover):
     def close(self) -> None:
         """Stops threads; what they were to make is made anew if it is asked for."""
         self._stopped = True
-        self.discard()
+        self.handover.discard()
         if self._feeder is not None:
             self._feeder.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_feeder", None) is not None:
-            self.close()
-
     def _end(self) -> None:
-        self._loader._ended(self._epoch)
+        self.loader._ended(self._epoch)
         self._over = True
         self.close()
 
@@ -142,7 +185,7 @@ class Iteration(_native.Handover):
 
     def _read(self, work: _Work, size: int, deadline: float | None) -> Exception | None:
         """Waits for the job's batches that the next one is made of."""
-        while not self._loader.job._inner.gather(work.batches, size, self._epoch):
+        while not self.loader.job._inner.gather(work.batches, size, self._epoch):
             self._look_around(deadline)
         last = work.batches[-1]
         return last if isinstance(last, SampleError) else None
@@ -173,7 +216,7 @@ class Iteration(_native.Handover):
         if isinstance(given[0].data, _native.Tensor):
             return self._tensors(given)
         pairs = [pair for batch in given for pair in zip(batch.data, batch.labels, strict=True)]
-        if self._loader.collate_fn is None:
+        if self.loader.collate_fn is None:
             pairs = [(torch.frombuffer(bytearray(data), dtype=torch.uint8), label) for data, label in pairs]
             if self._is_batched():
                 _refuse_lengths(pairs)
@@ -184,12 +227,12 @@ class Iteration(_native.Handover):
         labels = [torch.from_dlpack(batch.labels) for batch in batches]
         one = len(batches) == 1
         data, label = (images[0], labels[0]) if one else (torch.cat(images), torch.cat(labels))
-        if self._loader.collate_fn is None and self._is_batched():
+        if self.loader.collate_fn is None and self._is_batched():
             return data, label
         return self._collated(list(zip(data, label.tolist(), strict=True)))
 
     def _collated(self, pairs: list[tuple[Any, Any]]) -> Any:
-        collate: Callable[[Any], Any] | None = self._loader.collate_fn
+        collate: Callable[[Any], Any] | None = self.loader.collate_fn
         if not self._is_batched():
             return (collate or torch_data.default_convert)(pairs[0])
         if collate is not None:
@@ -199,18 +242,18 @@ class Iteration(_native.Handover):
         return tuple(made) if isinstance(made, list) else made
 
     def _is_batched(self) -> bool:
-        return self._loader.batch_size is not None or self._loader._in_batches
+        return self.loader.batch_size is not None or self.loader._in_batches
 
     def _look_around(self, deadline: float | None) -> None:
         if self._stopped:
             raise ForeseeError("this iteration is over: another one of the same loader began, or the loader was closed")
         if deadline is not None and time.monotonic() > deadline:
             raise TimedOut(
-                f"timeout={self._loader.timeout}: no batch after so many seconds; the next one may still come"
+                f"timeout={self.loader.timeout}: no batch after so many seconds; the next one may still come"
             )
 
     def _pinned(self, made: Any) -> Any:
-        if not self._loader.pin_memory or not has_accelerator():
+        if not self.loader.pin_memory or not has_accelerator():
             return made
         return importlib.import_module("torch.utils.data._utils.pin_memory").pin_memory(made)
 

@@ -4,11 +4,12 @@ On a terminal the line is written over; in a notebook lines are printed now and 
 """
 
 import contextlib
+import itertools
 import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from . import _native
 from ._errors import ArgumentTypeError, ForeseeError
@@ -28,56 +29,78 @@ def progress(batches: Any, *, file: TextIO | None = None) -> Iterator[Any]:
     return _Progress(batches, sys.stderr if file is None else file)
 
 
-class _Progress(_native.Watched):
-    """The batches, which are handed over outside of Python: an exception from a signal handler loses none."""
+class _Progress(map):  # type: ignore[type-arg]
+    """The batches. They are handed over by what is not written in Python: an exception from a signal handler loses none."""
+
+    _teller: "_Teller"
+
+    def __new__(cls, batches: Any, out: TextIO) -> Self:
+        teller = _Teller(batches, out)
+        watched = itertools.chain(teller.begin(), iter(teller.end, None))
+        progress = super().__new__(cls, teller.watch.hand, teller, watched)
+        progress._teller = teller
+        return progress
+
+    def __init__(self, *_: Any) -> None:
+        """All is done where it is made."""
+
+    def close(self) -> None:
+        """No more batches; ends the line."""
+        self._teller.close()
+
+    def __del__(self) -> None:
+        if (teller := getattr(self, "_teller", None)) is not None:
+            teller.end()
+
+
+class _Teller:
+    """Tells how it goes: each ``next`` says that a batch is about to be asked for."""
 
     def __init__(self, batches: Any, out: TextIO) -> None:
-        self._line: _Line | None = None
+        self.watch = _native.Watch()
         job = _job(batches)
         self._batches, self._out = batches, out
         self._pause_s = _pause_s(out) if job.rank == 0 else None
+        self._line: _Line | None = None
         self._told = 0.0
         #: Batches that were handed over when the line was ended.
         self._ended_at: int | None = None
         self._closed = False
 
-    def close(self) -> None:
-        """No more batches; ends the line."""
-        self._closed = True
-        self._after()
-
-    def _before(self) -> None:
-        """A batch is about to be asked for."""
-        if self._closed:
-            raise StopIteration
-        if self.source is None:
-            self._begin()
-        elif self._pause_s is not None and (now := time.monotonic()) - self._told >= self._pause_s:
-            self._told = now
-            self._tell()
-
-    def _begin(self) -> None:
+    def begin(self) -> Iterator[Any]:
+        """The batches."""
         first = _first(self._batches)
         # A loader settles on its job, and on where it stands, when it is asked to begin.
-        source = iter(self._batches)
+        batches: Iterator[Any] = iter(self._batches)
         if self._pause_s is not None:
             self._line = _Line(self._batches, first, self._out, over=self._pause_s == _TERMINAL_S)
             self._told = time.monotonic()
-        self.source = source
+        return batches
 
-    def _after(self) -> None:
-        """There are no more, or something is wrong."""
-        if self._ended_at != self.steps:
-            self._ended_at = self.steps
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> None:
+        if self._closed:
+            raise StopIteration
+        if self._pause_s is not None and (now := time.monotonic()) - self._told >= self._pause_s:
+            self._told = now
+            self._tell()
+        self.watch.ask()
+
+    def close(self) -> None:
+        self._closed = True
+        self.end()
+
+    def end(self) -> None:
+        """There are no more."""
+        if self._ended_at != self.watch.steps:
+            self._ended_at = self.watch.steps
             self._tell(last=True)
 
     def _tell(self, last: bool = False) -> None:
         if self._line is not None:
-            self._line.tell(self.steps, self.stall_s, last)
-
-    def __del__(self) -> None:
-        if getattr(self, "_line", None) is not None:
-            self._after()
+            self._line.tell(self.watch.steps, self.watch.stall_s, last)
 
 
 class _Line:

@@ -231,3 +231,27 @@ def test_a_throttle_slows_other_loaders_down(folder):
     assert time.monotonic() - began >= 0.29
     with pytest.raises(FileNotFoundError):
         slow.read(path.with_name("none"))
+
+
+# What is registered first is called last: by then everything is closed, and threads have had time to say so.
+LEFT_BEHIND = """
+import atexit, sys, threading, time
+atexit.register(time.sleep, 0.5)
+import foresee
+slow = foresee.emulate(sys.argv[1], mb_per_s=0.05)
+job = foresee.Job(foresee.Files(sys.argv[3:], throttle=slow), 2, 50)
+ways = {
+    "job": lambda: list(job),
+    "epoch": lambda: list(job.epoch(1)),
+    "get": lambda: list(iter(job.get, None)),
+    "progress": lambda: list(foresee.progress(job)),
+}
+threading.Thread(target=ways[sys.argv[2]], daemon=True).start()
+time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize("way", ["job", "epoch", "get", "progress"])
+def test_a_daemon_thread_that_iterates_when_the_program_ends_says_nothing(script, folder, tmp_path, way):
+    ran = script(LEFT_BEHIND, f"left-{tmp_path.name}", way, *folder(8, size=3_000), timeout_s=30)
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 
 import foresee
@@ -132,3 +134,38 @@ def test_threads_that_share_an_iteration_get_each_batch_once(images, rows, kind)
         for thread in threads:
             thread.join(60)
     assert wrong == [] and sorted(labels for part in parts for labels in part) == expected
+
+
+# What is registered first is called last: by then everything is closed, and threads have had time to say so.
+LEFT_BEHIND = """
+import atexit, sys, threading, time
+atexit.register(time.sleep, 0.5)
+import foresee.torch, torch
+
+class Slow:
+    samples = [(path, 0) for path in sys.argv[1:]]
+    transform = None
+
+    def loader(self, file):
+        time.sleep(0.005)
+        return torch.tensor([file.read()[0]])
+
+def forever(loader):
+    while True:
+        for _ in loader:
+            pass
+
+for dataset, workers in ((foresee.Files(sys.argv[1:]), 0), (Slow(), 0), (Slow(), 2)):
+    loader = foresee.torch.DataLoader(dataset, 2, num_workers=workers)
+    threading.Thread(target=forever, args=(loader,), daemon=True).start()
+time.sleep(0.5)
+"""
+
+
+def test_daemon_threads_that_iterate_when_the_program_ends_say_nothing(rows, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(LEFT_BEHIND)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, program, *rows[0]]
+    ran = subprocess.run(command, env=environment, timeout=60, capture_output=True, check=False, encoding="utf-8")
+    assert (ran.returncode, ran.stderr) == (0, "")

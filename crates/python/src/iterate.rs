@@ -1,4 +1,4 @@
-//! Iterators that hand over without running Python: what was not returned to the caller was not delivered.
+//! What hands over to Python without running Python: what was not returned to the caller was not delivered.
 //!
 //! A signal handler may raise at any bytecode. So what is to be returned is made ready first, and kept; once signals were
 //! looked after it is counted as delivered and returned straight to whoever asked, without a bytecode in between. A loop
@@ -6,8 +6,12 @@
 //! the rest of the way is as short as it can be.
 //!
 //! - `Batches`: of a job, the base of `foresee.Job`; `EpochBatches`: of one of its epochs.
-//! - `Handover`: of whatever Python code makes ready, the base of an epoch of `foresee.torch`.
-//! - `Watched`: of another iterator, with a look at the clock, the base of `foresee.progress`.
+//! - `Handover`: of what Python code made ready, for an epoch of `foresee.torch`.
+//! - `Watch`: of another iterator's items, with a look at the clock, for `foresee.progress`.
+//!
+//! Nothing here calls Python code, but for the main thread: when a program ends, the interpreter unwinds the stacks of other
+//! threads that still run Python, which must not have anything of Rust below. Python puts the last two together with its own
+//! `map` and `filter` instead, which run no bytecode either.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,10 +19,10 @@ use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use foresee_runtime::job::Ask;
-use pyo3::exceptions::{PyAttributeError, PyStopIteration};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::batch::Batch;
 use crate::job::Job;
@@ -38,21 +42,29 @@ fn is_left_behind() -> bool {
     ENDED_BY.get().is_some_and(|main| *main != thread::current().id())
 }
 
-/// An answer; a thread that is left behind when the program ends sleeps until it is gone instead of getting an error.
-fn answer<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<T> {
-    if answer.is_err() && is_left_behind() {
-        drop(answer);
+/// A thread that is left behind when the program ends sleeps until it is gone.
+#[pyfunction]
+pub(crate) fn sleep_if_left_behind(py: Python<'_>) {
+    if is_left_behind() {
         py.detach(|| {
             loop {
                 thread::park();
             }
         });
     }
+}
+
+/// An answer; where the program ends, errors of others are said to nobody.
+fn answer<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<T> {
+    if answer.is_err() {
+        sleep_if_left_behind(py);
+    }
     answer
 }
 
 /// Calls `call`. Then, whatever happened, each of the stacks (how long one is, what takes its last item away) is made as long
-/// as it was, and `leave` is called: where those are not written in Python no signal handler can come between.
+/// as it was, and `leave` is called: where those are not written in Python no signal handler can come between. For the main
+/// thread.
 #[pyfunction]
 pub(crate) fn call_and_restore<'py>(
     call: &Bound<'py, PyAny>,
@@ -183,8 +195,8 @@ struct Ready {
     steps: u64,
 }
 
-/// Hands over what `_prepare()` has made ready with `put` or `fail`.
-#[pyclass(frozen, subclass, module = "foresee._native")]
+/// What was made ready with `put` or `fail` waits here until it is taken.
+#[pyclass(frozen, module = "foresee._native")]
 pub(crate) struct Handover {
     ready: Mutex<Option<Ready>>,
     /// What the next item is being made of; nothing as soon as it is ready.
@@ -199,34 +211,12 @@ impl Handover {
         // Here, where nothing is locked: it may be anything.
         drop(done);
     }
-
-    fn next(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        let this = slf.get();
-        loop {
-            if lock(&this.ready).is_none() {
-                slf.call_method0("_prepare")?;
-            }
-            py.check_signals()?;
-            let taken = lock(&this.ready).take();
-            // Another thread may have taken it.
-            let Some(ready) = taken else { continue };
-            let handed = this.handed.get();
-            handed.steps.fetch_add(ready.steps, Ordering::Relaxed);
-            handed.samples.fetch_add(ready.samples, Ordering::Relaxed);
-            if ready.is_error {
-                return Err(PyErr::from_value(ready.what.into_bound(py)));
-            }
-            return Ok(ready.what);
-        }
-    }
 }
 
 #[pymethods]
 impl Handover {
     #[new]
-    #[pyo3(signature = (*_args, **_options))]
-    fn new(py: Python<'_>, _args: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    fn new(py: Python<'_>) -> PyResult<Self> {
         Ok(Self { ready: Mutex::new(None), work: Mutex::new(None), handed: Py::new(py, Handed::new())? })
     }
 
@@ -235,7 +225,7 @@ impl Handover {
         self.handed.clone_ref(py)
     }
 
-    /// Whether something waits to be returned.
+    /// Whether something waits to be taken.
     #[getter]
     fn is_ready(&self) -> bool {
         lock(&self.ready).is_some()
@@ -262,19 +252,25 @@ impl Handover {
         self.set_ready(Ready { what: wrong, is_error: true, samples: 0, steps });
     }
 
-    /// What waits to be returned will not be.
+    /// What waits to be taken will not be.
     fn discard(&self) {
         let ready = lock(&self.ready).take();
         let work = lock(&self.work).take();
         drop((ready, work));
     }
 
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        answer(slf.py(), Self::next(slf))
+    /// Takes what is ready, or raises it; `none` if another thread has taken it.
+    fn take(&self, py: Python<'_>, none: Py<PyAny>) -> PyResult<Py<PyAny>> {
+        py.check_signals()?;
+        let taken = lock(&self.ready).take();
+        let Some(ready) = taken else { return Ok(none) };
+        let handed = self.handed.get();
+        handed.steps.fetch_add(ready.steps, Ordering::Relaxed);
+        handed.samples.fetch_add(ready.samples, Ordering::Relaxed);
+        if ready.is_error {
+            return answer(py, Err(PyErr::from_value(ready.what.into_bound(py))));
+        }
+        Ok(ready.what)
     }
 
     // An error knows where it was raised, and so the iteration that keeps it.
@@ -294,31 +290,19 @@ impl Handover {
     }
 }
 
-/// The items of `source`, with a call of `_before()` before each and of `_after()` at the end, and a look at the clock.
-#[pyclass(frozen, subclass, module = "foresee._native")]
-pub(crate) struct Watched {
-    source: Mutex<Option<Py<PyIterator>>>,
+/// How many items another iterator gave, and how long they were waited for.
+#[pyclass(frozen, module = "foresee._native")]
+pub(crate) struct Watch {
+    asked: Mutex<Instant>,
     steps: AtomicU64,
     stall_ns: AtomicU64,
 }
 
 #[pymethods]
-impl Watched {
+impl Watch {
     #[new]
-    #[pyo3(signature = (*_args, **_options))]
-    fn new(_args: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> Self {
-        Self { source: Mutex::new(None), steps: AtomicU64::new(0), stall_ns: AtomicU64::new(0) }
-    }
-
-    #[getter]
-    fn source(&self, py: Python<'_>) -> Option<Py<PyIterator>> {
-        lock(&self.source).as_ref().map(|source| source.clone_ref(py))
-    }
-
-    #[setter]
-    fn set_source(&self, source: Option<Py<PyIterator>>) {
-        let before = std::mem::replace(&mut *lock(&self.source), source);
-        drop(before);
+    fn new() -> Self {
+        Self { asked: Mutex::new(Instant::now()), steps: AtomicU64::new(0), stall_ns: AtomicU64::new(0) }
     }
 
     /// Items that were handed over.
@@ -333,33 +317,17 @@ impl Watched {
         self.stall_ns.load(Ordering::Relaxed) as f64 / 1e9
     }
 
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
+    /// One is asked for now.
+    fn ask(&self) {
+        *lock(&self.asked) = Instant::now();
     }
 
-    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        slf.call_method0("_before")?;
-        let this = slf.get();
-        let Some(source) = this.source(py) else { return Err(PyStopIteration::new_err(())) };
-        let asked = Instant::now();
-        let item = source.into_bound(py).next();
-        this.stall_ns.fetch_add(asked.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        match item {
-            Some(Ok(item)) => {
-                this.steps.fetch_add(1, Ordering::Relaxed);
-                Ok(item.unbind())
-            }
-            Some(Err(wrong)) => {
-                // What is wrong with the source says more.
-                let _ = slf.call_method0("_after");
-                Err(wrong)
-            }
-            None => {
-                slf.call_method0("_after")?;
-                Err(PyStopIteration::new_err(()))
-            }
-        }
+    /// It is there.
+    fn hand(&self, _asked: Py<PyAny>, item: Py<PyAny>) -> Py<PyAny> {
+        let waited = lock(&self.asked).elapsed();
+        self.stall_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        item
     }
 }
 

@@ -48,7 +48,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<iterate::EpochBatches>()?;
     module.add_class::<iterate::Handed>()?;
     module.add_class::<iterate::Handover>()?;
-    module.add_class::<iterate::Watched>()?;
+    module.add_class::<iterate::Watch>()?;
     module.add_class::<job::Buffer>()?;
     module.add_class::<job::Job>()?;
     module.add_class::<tensor::Tensor>()?;
@@ -57,6 +57,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transforms::sample_seed, module)?)?;
     module.add_function(wrap_pyfunction!(iterate::call_and_restore, module)?)?;
     module.add_function(wrap_pyfunction!(iterate::end_program, module)?)?;
+    module.add_function(wrap_pyfunction!(iterate::sleep_if_left_behind, module)?)?;
     module.add_function(wrap_pyfunction!(log::set_up_logging, module)?)?;
     module.add_function(wrap_pyfunction!(errors::one_line, module)?)?;
     module.add_function(wrap_pyfunction!(run_command, module)?)
