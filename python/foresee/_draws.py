@@ -12,7 +12,7 @@ import importlib
 import threading
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from . import _native
 from ._errors import ForeseeError
@@ -21,6 +21,9 @@ from ._torch import torch
 _Calls: Any = importlib.import_module("torch.overrides").TorchFunctionMode
 _Operators: Any = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
 
+#: Takes the last of a thread's modes that see operators away; the argument would be a place of its own in their stack.
+_pop_operators = functools.partial(torch._C._pop_torch_dispatch_stack, None)
+
 
 class _KeyedOperators(_Operators):  # type: ignore[misc]
     """Hands a generator to each operator that draws and was not given one."""
@@ -28,6 +31,14 @@ class _KeyedOperators(_Operators):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.generator = torch.Generator()
+
+    def __enter__(self) -> Self:
+        # torch's own also sets flags of the whole process, by which compiled code of other threads would run uncompiled.
+        torch._C._push_on_torch_dispatch_stack(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _pop_operators()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -114,7 +125,7 @@ _local = _Local()
 #: A thread's modes: how many there are, and what takes the last one away.
 _MODES = (
     (torch._C._len_torch_function_stack, torch._C._pop_torch_function_stack),
-    (torch._C._len_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack),
+    (torch._C._len_torch_dispatch_stack, _pop_operators),
 )
 _forget = functools.partial(setattr, _local, "seed", None)
 

@@ -232,6 +232,23 @@ def test_every_operator_of_torch_that_draws_can_be_given_a_generator_or_is_an_ac
     assert left == {"aten::_nested_tensor_softmax_with_shape", "aten::native_dropout.out"}, "torch draws in other ways"
 
 
+def test_a_transform_that_draws_does_not_keep_other_threads_from_running_compiled_code(images):
+    from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+    inside = []
+
+    def chosen(_):
+        # A function in Python that torch lets others override is where operators are looked at.
+        return torch.overrides.handle_torch_function(noted, (ONES,), ONES)
+
+    def noted(tensor):
+        inside.append((torch._C._len_torch_dispatch_stack(), is_in_torch_dispatch_mode()))
+        return F.dropout(tensor)
+
+    list(DataLoader(datasets.ImageFolder(images, chosen), 8, num_workers=2))
+    assert set(inside) == {(1, False)}
+
+
 def test_a_generator_that_a_transform_gives_is_used(images):
     def fixed(_):
         return torch.rand(2, generator=torch.Generator().manual_seed(1))
