@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from . import _native
 from ._errors import ArgumentTypeError, ConfigError, ForeseeError, SampleError
-from ._mapped import Feeder, Making
+from ._mapped import Feeder, Maker, Making
 from ._threads import is_interrupt
 from ._torch import data as torch_data
 from ._torch import torch
@@ -48,14 +48,14 @@ class Iteration(filter):  # type: ignore[type-arg]
     ``map`` and ``filter``, which are not written in Python, and to a function that is not either.
     """
 
-    _epoch: "_Epoch"
+    inner: "Epoch"
 
-    def __new__(cls, loader: "DataLoader", epoch: int, sizes: Sequence[int]) -> Self:
-        inner = _Epoch(loader, epoch, sizes)
+    def __new__(cls, loader: "DataLoader") -> Self:
+        inner = Epoch(loader)
         # What is handed over in the place of a batch that another thread has taken: one more is asked for then.
         none = inner.handover
         iteration = super().__new__(cls, functools.partial(operator.is_not, none), map(none.take, inner))
-        iteration._epoch = inner
+        iteration.inner = inner
         return iteration
 
     def __init__(self, *_: Any) -> None:
@@ -66,39 +66,45 @@ class Iteration(filter):  # type: ignore[type-arg]
 
     def __len__(self) -> int:
         """Batches of an epoch, as torch's."""
-        return len(self._epoch.loader)
+        return len(self.inner.loader)
 
     @property
     def handed(self) -> _native.Handed:
         """What was handed over."""
-        return self._epoch.handover.handed
+        return self.inner.handed
 
     @property
     def is_over(self) -> bool:
         """Whether no more batches will come."""
-        return self._epoch.is_over
+        return self.inner.is_over
+
+    def settle(self) -> None:
+        """Begins the epoch, as the first batch that is asked for does."""
+        self.inner.settle()
 
     def close(self) -> None:
         """Stops threads; what they were to make is made anew if it is asked for."""
-        self._epoch.close()
+        self.inner.close()
 
     def __del__(self) -> None:
-        if (inner := getattr(self, "_epoch", None)) is not None:
+        if (inner := getattr(self, "inner", None)) is not None:
             inner.close()
 
 
-class _Epoch:
+class Epoch:
     """Makes batches ready: each ``next`` one, unless one is."""
 
-    def __init__(self, loader: "DataLoader", epoch: int, sizes: Sequence[int]) -> None:
+    def __init__(self, loader: "DataLoader") -> None:
         self.loader = loader
         self.handover = _native.Handover()
-        self._epoch = epoch
+        #: Until the first batch is asked for it is not settled which epoch this is, nor whose. Its loader says so then.
+        self._is_settled = False
+        self._epoch = 0
         #: How many of the job's batches each is made of.
-        self._sizes = sizes
+        self._sizes: Sequence[int] = ()
+        self._maker: Maker | None = None
+        self._feeder: Feeder | None = None
         self._stopped = self._over = False
-        self._maker = loader._maker()
-        self._feeder = loader._feeder(self._maker, epoch, sizes)
         #: Threads that share an iteration get each batch once.
         self._lock = threading.RLock()
 
@@ -122,6 +128,7 @@ class _Epoch:
         if self._over:
             raise StopIteration
         self._look_around(None)
+        self.settle()
         work = self.handover.work
         if work is None:
             work = self.handover.work = _Work(0)
@@ -155,6 +162,17 @@ class _Epoch:
             self.handover.put(made, samples, work.passed + 1)
 
     @property
+    def handed(self) -> _native.Handed:
+        """What was handed over."""
+        return self.handover.handed
+
+    def settle(self) -> None:
+        """Begins the epoch, as the first batch that is asked for does."""
+        if not self._is_settled:
+            self.loader._enter(self)
+            self._is_settled = True
+
+    @property
     def is_over(self) -> bool:
         """Whether no more batches will come."""
         return self._over or self._stopped
@@ -185,7 +203,7 @@ class _Epoch:
 
     def _read(self, work: _Work, size: int, deadline: float | None) -> Exception | None:
         """Waits for the job's batches that the next one is made of."""
-        while not self.loader.job._inner.gather(work.batches, size, self._epoch):
+        while not self.loader._job._inner.gather(work.batches, size, self._epoch):
             self._look_around(deadline)
         last = work.batches[-1]
         return last if isinstance(last, SampleError) else None

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, TypedDict
@@ -65,7 +66,7 @@ class Job(_native.Batches):
     :param threads: loader threads, which also decode images; None: as configured.
     :param config: a path of a ``foresee.toml``, a dict of the same shape, or None: ``$FORESEE_CONFIG``, else
         ``foresee.toml`` in the current folder, else the defaults. Environment variables override all of these.
-    :param rank: this rank; None finds it (torch.distributed, torchrun, MPI, SLURM).
+    :param rank: this rank; None finds it when the first batch is asked for (torch.distributed, torchrun, MPI, SLURM).
     :param world_size: the number of ranks.
     """
 
@@ -91,11 +92,16 @@ class Job(_native.Batches):
         epochs = _check.whole("epochs", epochs, 1, _NUMBER_MAX)
         if assignment == "own" and isinstance(shuffle, str | bool):
             raise ConfigError(f"assignment='own': shuffle={shuffle!r} is the same for all ranks; give lists of samples")
-        rank, world_size = _launch.find_rank(rank, world_size)
+        found = _launch.find_rank(rank, world_size)
+        #: What was given, and whether it was looked up for the last time: with the first batch.
+        self._given = {"rank": rank, "world_size": world_size, "seed": seed}
+        self._settled, self._settling = rank is not None, threading.Lock()
+        #: Until there is a state to go on from, how many samples a step has is nobody's but the world's.
+        self._untouched = True
         self._arguments: _Arguments = {
             "batch_size": _check.whole("batch_size", batch_size, 1, _NUMBER_MAX),
             "epochs": epochs,
-            "seed": _launch.make_seed(world_size) if seed is None else _check.whole("seed", seed, 0, 2**64 - 1),
+            "seed": _launch.make_seed(found[1]) if seed is None else _check.whole("seed", seed, 0, 2**64 - 1),
             "shuffle": _shuffle(shuffle, epochs),
             "drop_last": _check.flag("drop_last", drop_last),
             "tail": _check.choice("tail", tail, ("pad", "drop", "exact")),
@@ -104,14 +110,53 @@ class Job(_native.Batches):
             "on_error": _check.choice("on_error", on_error, ("raise", "skip")),
             "threads": None if threads is None else _check.whole("threads", threads, 1, _THREADS_MAX),
             "config": _config(config),
-            "rank": rank,
-            "world_size": world_size,
+            "rank": found[0],
+            "world_size": found[1],
         }
         self._dataset = dataset
-        self._inner = _native.Job(dataset._inner, {**self._arguments, "transform": dataset._told})
-        if world_size > 1:
-            _say_alone(rank, world_size)
+        self._native = self._made(self._arguments)
         _open.add(self)
+
+    def _made(self, arguments: _Arguments) -> _native.Job:
+        if arguments["world_size"] > 1:
+            _say_alone(arguments["rank"], arguments["world_size"])
+        return _native.Job(self._dataset._inner, {**arguments, "transform": self._dataset._told})
+
+    @property
+    def _inner(self) -> _native.Job:
+        """What does all the work; until a batch is asked for, as the rank that this process is by now."""
+        self._look(last=False)
+        return self._native
+
+    def _begun(self) -> _native.Job:
+        """The same, for whoever wants batches: from now on the rank stays what it is."""
+        self._look(last=True)
+        return self._native
+
+    def _settle(self) -> None:
+        """The first batch or sample is asked for."""
+        self._look(last=True)
+
+    def _look(self, last: bool) -> None:
+        if self._settled:
+            return
+        with self._settling:
+            if not self._settled:
+                self._follow()
+                self._settled = last
+
+    def _follow(self) -> None:
+        """Another world may have been started since the job was made: torch.distributed, by those who train with it."""
+        rank, world_size = _launch.find_rank(None, None)
+        if (rank, world_size) == (self._arguments["rank"], self._arguments["world_size"]):
+            return
+        arguments: _Arguments = {**self._arguments, "rank": rank, "world_size": world_size}
+        if self._given["seed"] is None and self._untouched:
+            arguments["seed"] = _launch.make_seed(world_size)
+        native = self._made(arguments)
+        if not self._untouched:
+            native.load(self._native.save())
+        self._native, self._arguments = native, arguments
 
     @property
     def dataset(self) -> Dataset:
@@ -121,16 +166,19 @@ class Job(_native.Batches):
     @property
     def rank(self) -> int:
         """Which rank this is."""
+        self._look(last=False)
         return self._arguments["rank"]
 
     @property
     def world_size(self) -> int:
         """How many ranks there are."""
+        self._look(last=False)
         return self._arguments["world_size"]
 
     @property
     def seed(self) -> int:
         """The seed of the shuffle, also where it was made."""
+        self._look(last=False)
         return self._arguments["seed"]
 
     @property
@@ -160,7 +208,7 @@ class Job(_native.Batches):
     @property
     def buffer(self) -> _native.Buffer:
         """The staging memory, read-only, for whoever wants to register or look at it as a whole. Starts the job."""
-        return self._inner.buffer()
+        return self._begun().buffer()
 
     def epoch(self, epoch: int) -> "Epoch":
         """The batches of one epoch, from where the job stands in it, or from its beginning if it is still ahead.
@@ -190,10 +238,12 @@ class Job(_native.Batches):
         if not isinstance(state, Mapping):
             raise ArgumentTypeError(f"state={_check.shown(state)}: give what state_dict() returned")
         self._inner.load(dict(state))
+        self._untouched = False
 
     def close(self) -> None:
         """Ends the job and its reads. What was handed over stays valid. Closing twice is fine."""
-        self._inner.close(False)
+        self._settled = True
+        self._native.close(False)
 
     def __enter__(self) -> Self:
         return self
@@ -205,11 +255,16 @@ class Job(_native.Batches):
         return f"Job({self._dataset!r}, batch_size={self.batch_size}, epochs={self.epochs}, seed={self.seed})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments = self._arguments.copy()
+        arguments: dict[str, Any] = {**self._arguments}
+        if not self._settled:
+            # It may be unpickled where another world is.
+            arguments |= self._given
+            arguments["seed"] = self.seed
         if isinstance(shuffle := arguments["shuffle"], list) and len(shuffle) == 1:
             # One for all epochs is given as it is.
             arguments["shuffle"] = shuffle[0]
-        return _rebuilt, (type(self), self._dataset, arguments, self.state_dict())
+        begun = self._settled or not self._untouched
+        return _rebuilt, (type(self), self._dataset, arguments, self.state_dict() if begun else None)
 
 
 class Epoch:
@@ -224,7 +279,7 @@ class Epoch:
         return self._job.steps_per_epoch
 
     def __iter__(self) -> Iterator[_native.Batch]:
-        return _native.EpochBatches(self._job._inner, self._epoch)
+        return _native.EpochBatches(self._job._begun(), self._epoch)
 
 
 def _shuffle(shuffle: Any, epochs: int) -> Any:
@@ -269,9 +324,10 @@ def _say_alone(rank: int, world_size: int) -> None:
         )
 
 
-def _rebuilt(kind: type[Job], dataset: Dataset, arguments: _Arguments, state: dict[str, Any]) -> Job:
+def _rebuilt(kind: type[Job], dataset: Dataset, arguments: dict[str, Any], state: dict[str, Any] | None) -> Job:
     job = kind(dataset, **arguments)
-    job.load_state_dict(state)
+    if state is not None:
+        job.load_state_dict(state)
     return job
 
 
@@ -281,4 +337,4 @@ def _close_all() -> None:
     for job in list(_open):
         # The program ends: whatever is wrong with a job, the others are closed too.
         with contextlib.suppress(Exception):
-            job._inner.close(True)
+            job._native.close(True)

@@ -185,7 +185,8 @@ class Job:
 class Batches:
     """The batches of a job."""
 
-    _inner: Job
+    _native: Job
+    _settled: bool
 
     def __init__(self, *args: Any, **options: Any) -> None: ...
     def __iter__(self) -> Self: ...

@@ -70,8 +70,9 @@ class _Teller:
     def begin(self) -> Iterator[Any]:
         """The batches."""
         first = _first(self._batches)
-        # A loader settles on its job, and on where it stands, when it is asked to begin.
         batches: Iterator[Any] = iter(self._batches)
+        # A loader settles on its job, and on where it stands, when it is asked for a batch.
+        getattr(batches, "settle", lambda: None)()
         if self._pause_s is not None:
             self._line = _Line(self._batches, first, self._out, over=self._pause_s == _TERMINAL_S)
             self._told = time.monotonic()

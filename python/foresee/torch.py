@@ -11,7 +11,6 @@ is free again when they are gone.
 """
 
 import functools
-import importlib
 import os
 import types
 import warnings
@@ -19,11 +18,12 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from . import _check, _native, _order, transforms
+from . import _check, _launch, _native, _order, transforms
 from ._dataset import Dataset, Files
+from ._distributed import follower, is_distributed
 from ._draws import keyed, sample_seed
 from ._errors import ArgumentTypeError, ConfigError, ForeseeError
-from ._iteration import Iteration, has_accelerator
+from ._iteration import Epoch, Iteration, has_accelerator
 from ._job import Job
 from ._mapped import Feeder, Maker, Mapped, Workers, unwrapped
 from ._torch import data as _data
@@ -47,18 +47,19 @@ class DataLoader:
     Parameters have torch's names, order and defaults. What is different:
 
     :param dataset: a :class:`foresee.ImageFolder` or :class:`foresee.Files`, torchvision's ``ImageFolder`` or
-        ``DatasetFolder``, any dataset with ``samples`` of (path, label), or a ``Subset`` of one. Transforms in Python run
-        on threads.
+        ``DatasetFolder``, any dataset with ``samples`` of (path, label) and no ``__getitem__`` of its own, or a ``Subset`` of
+        one. Transforms in Python run on threads.
     :param shuffle: draws the order of ``DistributedSampler(shuffle=True, seed=seed)``; with a ``generator`` that of
         ``RandomSampler(generator=generator)``.
     :param num_workers: threads that read and decode, or that run Python's transforms; 0: as configured, and Python's
         transforms run where the loader is called.
     :param worker_init_fn: is called in each thread that runs Python's transforms.
-    :param multiprocessing_context: nothing uses it, nor ``persistent_workers``, ``pin_memory_device`` and ``in_order``.
+    :param persistent_workers: whether what torch draws to seed its workers is drawn once, not in every epoch.
+    :param multiprocessing_context: nothing uses it, nor ``pin_memory_device`` and ``in_order``.
     :param seed: of order and augmentation; None makes one, the same on all ranks.
     :param epochs: how many there will be, if that is known.
     :param config: of memory and disks, as for :class:`foresee.Job`; so are ``policy``, ``tail`` and ``on_error``.
-    :param rank: this rank of ``world_size``; None finds both.
+    :param rank: this rank of ``world_size``; None finds both when the first batch of an epoch is asked for.
     """
 
     def __init__(
@@ -110,22 +111,27 @@ class DataLoader:
             sampler = _data.RandomSampler(range(len(self._source)), generator=generator)
         self._drawn = sampler if batch_sampler is None else batch_sampler
         self._in_batches = batch_sampler is not None
-        self._leader: Any = sampler if _is_distributed(sampler, self._source) else None
+        self._leader: Any = sampler if is_distributed(sampler, len(self._source)) else None
         self._options = self._job_options(given)
         self._draws = self._drawn is not None or self._options["shuffle"] == "torch"
-        first = 1 if batch_sampler is not None or batch_size is None else batch_size
-        self.job = Job(self._source, first, **self._options)
-        # One that was made stays the same for all jobs of this loader, and for a copy of it.
-        self._options["seed"] = given["seed"] = self.job.seed
         self._given = given
+        self._job = self._made(1 if batch_sampler is not None or batch_size is None else batch_size)
+        #: The last iteration; the last that began, and its process; the state that was loaded last.
+        self._running: Callable[[], Epoch | None] = _nobody
+        self._entered: Callable[[], Epoch | None] = _nobody
+        self._entered_in: int | None = None
+        self._loaded: dict[str, Any] | None = None
         self.sampler, self.batch_sampler = self._samplers(sampler, batch_sampler)
         self._workers: Workers | None = None
-        self._running: weakref.ref[Iteration] | None = None
         #: Where the next iteration begins, where the trainer stood when the last one did, and which epochs began so far.
         self._begin = self._stood = (0, 0)
         self._begun: frozenset[int] = frozenset()
         #: Whether the trainer stands in an epoch that began, and whether the next one begins where a state left it.
         self._underway = self._resumes = False
+        #: Whether an iteration was made of which nothing was asked for yet.
+        self._opened = False
+        #: Whether the seed of torch's workers was drawn; they keep it if they are persistent.
+        self._seeded = False
         self._warned = self._closed = False
         #: Whether the job has been told an order of a sampler, and whether its steps are single samples.
         self._used = self._unequal = False
@@ -162,10 +168,43 @@ class DataLoader:
         options["threads"] = self.num_workers if self.num_workers > 0 and self._mapped is None else None
         return options
 
+    @property
+    def job(self) -> Job:
+        """The job that reads. Until an epoch begins in this process, of the rank that this process is by now."""
+        if self._entered_in != os.getpid():
+            self._follow()
+        return self._job
+
+    def _made(self, batch_size: int, **options: Any) -> Job:
+        options = {**self._options, **options}
+        rank, world_size = _launch.find_rank(options["rank"], options["world_size"])
+        return Job(self._source, batch_size, **{**options, "rank": rank, "world_size": world_size})
+
+    def _ranks(self) -> tuple[int, int]:
+        """Rank and world: of the epoch under way, else those that the next one will have."""
+        if self._is_under_way():
+            return self._job.rank, self._job.world_size
+        return _launch.find_rank(self._options["rank"], self._options["world_size"])
+
+    def _is_other_rank(self) -> bool:
+        return self._ranks() != (self._job.rank, self._job.world_size)
+
+    def _follow(self) -> None:
+        """A world may be started after the loader was made, as by Lightning, or in a process that was forked."""
+        if not self._is_other_rank():
+            return
+        job = self._made(self._job.batch_size)
+        if self._loaded is not None:
+            job.load_state_dict(self._loaded)
+        before, self._job = self._job, job
+        before.close()
+
     def __len__(self) -> int:
-        """Batches of an epoch."""
+        """Batches of an epoch; of the next one where it will be another rank's."""
         if self._drawn is None:
-            return self.job.steps_per_epoch
+            if self._is_other_rank():
+                return self._made(self._job.batch_size).steps_per_epoch
+            return self._job.steps_per_epoch
         if self._in_batches:
             return len(self._drawn)  # type: ignore[arg-type]
         samples, size = len(self._drawn), self.batch_size or 1  # type: ignore[arg-type]
@@ -177,17 +216,44 @@ class DataLoader:
         self._stop_running()
         if self.pin_memory and not has_accelerator():
             warnings.warn("pin_memory=True: there is no accelerator, so nothing is pinned", stacklevel=2)
-        if not (self._resumes and self.generator is not None):
-            # torch draws this for its workers; without it whatever the trainer draws next would differ.
-            _torch.empty((), dtype=_torch.int64).random_(generator=self.generator)
+        ahead = self._ahead()
+        self._draw_worker_seed()
+        iteration = Iteration(self)
+        opens: dict[str, Any] = {"_running": weakref.ref(iteration.inner)}
+        if not self._resumes:
+            # What was left of an epoch is given up, and of the next one there is no more than that seed.
+            opens |= {**self._standing(ahead, _native.Handed(), False), "_opened": True}
+        own = self.__dict__
+        # At once and without a call, so that no signal handler can come between.
+        own |= opens
+        return iteration
+
+    def _ahead(self) -> tuple[int, int]:
+        """Epoch and step that the next iteration begins with."""
         if self._leader is not None and self._leader.epoch != self._begin[0]:
             self._begin = (self._leader.epoch, 0)
-        epoch, step = self._begin
-        if epoch >= self.job.epochs:
-            raise ConfigError(f"epoch {epoch}: the loader was made for epochs={self.job.epochs}")
+        if self._begin[0] >= self._job.epochs:
+            raise ConfigError(f"epoch {self._begin[0]}: the loader was made for epochs={self._job.epochs}")
+        return self._begin
+
+    def _draw_worker_seed(self) -> None:
+        """Draws what torch's loader draws for its workers: without it whatever the trainer draws next would differ."""
+        if not (self._seeded if self.persistent_workers else self._resumes and self.generator is not None):
+            _torch.empty((), dtype=_torch.int64).random_(generator=self.generator)
+            self._seeded = True
+
+    def _enter(self, iteration: Epoch) -> None:
+        """The first batch of an epoch is asked for: sets the job to it. May be called again if a signal handler raised."""
+        if self._entered() is iteration:
+            return
+        self._follow()
+        epoch, step = self._ahead()
         if not self._resumes:
             self._warn_if_repeated(epoch)
-        iteration = Iteration(self, epoch, self._go_to(epoch, step))
+        sizes = self._go_to(epoch, step)
+        maker = self._maker()
+        its = iteration.__dict__
+        its |= {"_epoch": epoch, "_sizes": sizes, "_maker": maker, "_feeder": self._feeder(maker, epoch, sizes)}
         begins = {
             **self._standing((epoch, step), iteration.handed, True),
             "_begin": (epoch + 1, 0),
@@ -195,12 +261,13 @@ class DataLoader:
             "_epoch_batches": self._loaded_batches,
             "_loaded_batches": None,
             "_resumes": False,
-            "_running": weakref.ref(iteration),
+            "_opened": False,
+            "_entered": weakref.ref(iteration),
+            "_entered_in": os.getpid(),
         }
         own = self.__dict__
         # At once and without a call, so that no signal handler can come between: an epoch that nobody got did not begin.
         own |= begins
-        return iteration
 
     @property
     def _place(self) -> tuple[int, int]:
@@ -232,8 +299,7 @@ class DataLoader:
         epoch = _check.whole("epoch", epoch, 0, self.job.epochs - 1)
         if epoch != self._begin[0]:
             self._begin, self._loaded_batches, self._resumes = (epoch, 0), None, False
-            running = self._iteration()
-            if running is None or running.is_over:
+            if not self._is_under_way():
                 self._stand(self._begin, False)
         keeper = self._leader if self._leader is not None else _order.keeper_of_epochs(self._drawn)
         if keeper is not None:
@@ -243,13 +309,17 @@ class DataLoader:
         """Where the trainer stands: what was delivered counts, also in the middle of an epoch."""
         (epoch, step), drawn = self._place, self._drawn
         state: dict[str, Any] = {**self.job.state_dict(), "index": 0} if drawn is None else {"shuffle": "sampler"}
-        state |= {"epoch": epoch, "step": step, "begun": self._underway, "loader_seed": self.job.seed}
+        state |= {"epoch": epoch, "step": step, "begun": self._underway or self._opened, "loader_seed": self.job.seed}
         if drawn is not None:
             state |= {"version": 1, "drawn": self._epoch_batches is not None}
-            if self._underway:
-                state["batches"] = self._epoch_batches
+            # Where a signal handler raised, they may be drawn although the epoch did not begin.
+            batches = self._epoch_batches if self._underway else self._loaded_batches
+            if batches is not None:
+                state["batches"] = batches
             if hasattr(drawn, "state_dict"):
                 state["sampler"] = drawn.state_dict()
+        if self.persistent_workers:
+            state["seeded"] = self._seeded
         if held := _order.generators(self.generator, drawn):
             state["generators"] = [bytes(one.get_state().tolist()).hex() for one in held]
         return state
@@ -257,6 +327,10 @@ class DataLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration goes on with the very next batch after ``state_dict()``; it has none if that was the last of
         its epoch."""
+        self._load(state, binds=True)
+
+    def _load(self, state: Mapping[str, Any], binds: bool) -> None:
+        """Goes on where a state says, with as many samples in a step as then if that ``binds``."""
         place = _order.place(state, self.job.epochs)
         if (state.get("shuffle") == "sampler") != (self._drawn is not None):
             raise ConfigError("state: one run has a sampler, the other has none; make the loader as it was")
@@ -269,9 +343,10 @@ class DataLoader:
             raise ConfigError(f"state: {len(saved)} generators then, {len(held)} now; make the loader as it was")
         loaded = _order.batches(state)
         self._stop_running()
-        if self._drawn is None:
+        if self._drawn is None and binds:
             self.job.load_state_dict(state)
-        elif "sampler" in state and hasattr(self._drawn, "load_state_dict"):
+            self._loaded, self._options["seed"] = dict(state), self._job.seed
+        elif self._drawn is not None and "sampler" in state and hasattr(self._drawn, "load_state_dict"):
             self._drawn.load_state_dict(state["sampler"])
             # The epoch's order had been drawn as a whole: what is left of the sampler's iteration is nothing.
             for _ in self._drawn if state.get("drawn") else ():
@@ -281,7 +356,11 @@ class DataLoader:
         self._loaded_batches = self._epoch_batches = loaded
         self._begin = place
         self._resumes = bool(state.get("begun", place[1] > 0))
+        self._opened = False
         self._stand(place, self._resumes)
+        if self.generator is not None:
+            # Otherwise it is the program's generator, of which nothing was saved.
+            self._seeded = bool(state.get("seeded", False))
         if self._leader is not None:
             self._leader.set_epoch(place[0])
 
@@ -299,7 +378,7 @@ class DataLoader:
         self._stop_running()
         if self._workers is not None:
             self._workers.close()
-        self.job.close()
+        self._job.close()
 
     def __enter__(self) -> Self:
         return self
@@ -308,7 +387,9 @@ class DataLoader:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self._given, self.state_dict())
+        # A seed that was made stays the same for a copy. One that begins with the first batch may do so in another world.
+        binds = self._loaded is not None or self._underway or self._place != (0, 0)
+        return _rebuilt, (type(self), {**self._given, "seed": self.job.seed}, self.state_dict(), binds)
 
     def __repr__(self) -> str:
         return f"DataLoader({self.dataset!r}, batch_size={self.batch_size}, seed={self.job.seed})"
@@ -318,23 +399,24 @@ class DataLoader:
         if batch_sampler is not None:
             return _data.SequentialSampler(range(len(self._source))), batch_sampler
         if sampler is None:
-            sampler = _follower(self)
+            sampler = follower(self)
         if self.batch_size is None:
             return sampler, None
         return sampler, _data.BatchSampler(sampler, self.batch_size, self.drop_last)
 
-    def _iteration(self) -> Iteration | None:
-        """The last one, while anybody holds it."""
-        return self._running() if self._running is not None else None
+    def _is_under_way(self) -> bool:
+        running = self._running()
+        begun = running is not None and running is self._entered() and self._entered_in == os.getpid()
+        return begun and not running.is_over  # type: ignore[union-attr]
 
     def _stop_running(self) -> None:
-        if (running := self._iteration()) is not None:
+        if (running := self._running()) is not None:
             running.close()
 
     def _warn_if_repeated(self, epoch: int) -> None:
         if epoch in self._begun and self._draws and self._drawn is None:
             said = f"epoch {epoch} begins again with the same order; leave set_epoch away, or give it another epoch"
-            self._warn(said, 4)
+            self._warn(said, 7)
 
     def _warn(self, said: str, stacklevel: int) -> None:
         if not self._warned:
@@ -364,11 +446,11 @@ class DataLoader:
             batches = self._draw()
             keeper = _order.keeper_of_epochs(self._drawn)
             if batches == before and keeper is not None and getattr(keeper, "shuffle", True):
-                self._warn("the sampler gives the same order again; call its set_epoch with each epoch", 5)
+                self._warn("the sampler gives the same order again; call its set_epoch with each epoch", 8)
         size = self._native_size(batches)
         if size != self.job.batch_size:
-            self.job.close()
-            self.job = Job(self._source, size, **self._options)
+            self._job.close()
+            self._job = self._made(size, seed=self._job.seed)
         left = batches[step:]
         # Steps of the job are the loader's where those have one size, else single samples.
         grouped = [1] * len(left) if not self._unequal else [len(batch) for batch in left]
@@ -435,26 +517,8 @@ def _part(whole: Dataset, indices: list[int]) -> Files:
     return Files(*chosen, transform=whole.transform, throttle=whole.throttle)
 
 
-def _is_distributed(sampler: Any, source: Dataset) -> bool:
-    """Whether a sampler is exactly torch's, over this dataset: then its orders are known ahead."""
-    if type(sampler) is not importlib.import_module("torch.utils.data.distributed").DistributedSampler:
-        return False
-    return len(sampler.dataset) == len(source)
-
-
-def _follower(loader: DataLoader) -> Any:
-    """torch's sampler with the loader's order; its ``set_epoch`` is the loader's."""
-    job, kind = loader.job, importlib.import_module("torch.utils.data.distributed").DistributedSampler
-    owner = weakref.ref(loader)
-
-    class Follower(kind):  # type: ignore[misc, valid-type]
-        def set_epoch(self, epoch: int) -> None:
-            super().set_epoch(epoch)
-            if (held := owner()) is not None:
-                held.set_epoch(epoch)
-
-    whole = range(len(loader._source))
-    return Follower(whole, job.world_size, job.rank, shuffle=loader._options["shuffle"] == "torch", seed=job.seed)
+def _nobody() -> None:
+    """Where there is no iteration to refer to."""
 
 
 def _have_size(batches: list[list[int]], size: int) -> bool:
@@ -462,7 +526,7 @@ def _have_size(batches: list[list[int]], size: int) -> bool:
     return all(len(batch) == size for batch in batches[:-1]) and len(batches[-1]) <= size
 
 
-def _rebuilt(kind: type[DataLoader], given: dict[str, Any], state: dict[str, Any]) -> DataLoader:
+def _rebuilt(kind: type[DataLoader], given: dict[str, Any], state: dict[str, Any], binds: bool) -> DataLoader:
     loader = kind(**given)
-    loader.load_state_dict(state)
+    loader._load(state, binds)
     return loader

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -255,3 +256,30 @@ time.sleep(0.3)
 def test_a_daemon_thread_that_iterates_when_the_program_ends_says_nothing(script, folder, tmp_path, way):
     ran = script(LEFT_BEHIND, f"left-{tmp_path.name}", way, *folder(8, size=3_000), timeout_s=30)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_job_is_of_the_world_that_is_there_when_its_first_batch_is_asked_for(files, monkeypatch):
+    dataset = files(40)
+    with foresee.Job(dataset, 4, 2) as job:
+        assert (job.rank, job.world_size, job.steps_per_epoch, len(job)) == (0, 1, 10, 20)
+        state = job.state_dict()
+        copy = pickle.loads(pickle.dumps(job))
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with foresee.Job(dataset, 4, 2, rank=1, world_size=2) as other:
+            expected = rest(other)
+        assert (job.rank, job.world_size, job.steps_per_epoch) == (1, 2, 5) and state["global_batch"] == 4
+        first = list(next(job).indices)
+        monkeypatch.setenv("RANK", "0")
+        assert job.rank == 1 and first + rest(job) == expected
+    monkeypatch.setenv("RANK", "1")
+    assert rest(copy) == expected
+
+
+def test_a_seed_that_is_made_is_that_of_the_world(files, monkeypatch):
+    from foresee import _launch
+
+    jobs = [foresee.Job(files(10), 2, 1, seed=None) for _ in range(2)]
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert [job.seed for job in jobs] == [_launch.make_seed(2)] * 2

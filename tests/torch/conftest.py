@@ -17,7 +17,7 @@ if not (PACKAGE / "foresee" / "_native.abi3.so").is_file():
     pytest.exit(f"no package in {PACKAGE}; run `make test-torch`", returncode=1)
 sys.path[:0] = [str(PACKAGE), str(ROOT / "tests")]
 os.environ["FORESEE_CATALOG_PATH"] = ""
-for name in ("FORESEE_CONFIG", "RANK", "WORLD_SIZE", "RUST_LOG"):
+for name in ("FORESEE_CONFIG", "RANK", "WORLD_SIZE", "SLURM_PROCID", "RUST_LOG"):
     os.environ.pop(name, None)
 # Modules that import torch cannot even be looked at without it.
 collect_ignore_glob = ["test_*.py"] if MISSING else []

@@ -765,3 +765,48 @@ def test_what_happened_is_known_after_closing(rows):
     with DataLoader(foresee.Files(*rows), 4) as loader:
         list(loader)
     assert loader.stats()["samples"] == 41 and "delivered   41 samples" in loader.summary()
+
+
+def test_a_loader_is_of_the_world_that_is_there_when_an_epoch_begins(rows, monkeypatch):
+    dataset = foresee.Files(rows[0], range(41))
+
+    def labels(loader):
+        return [label for _, labels in loader for label in labels.tolist()]
+
+    def world(rank, size):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", str(size))
+
+    expected = [list(DistributedSampler(range(41), 2, rank, seed=5)) for rank in range(2)]
+    loader, looked_into = (DataLoader(dataset, 4, shuffle=True, seed=5) for _ in range(2))
+    assert len(loader) == len(looked_into) == 11 and len(loader.sampler) == 41
+    copy = pickle.loads(pickle.dumps(loader))
+    unused = iter(loader)
+    next(iter(looked_into))
+    looked_into.set_epoch(0)
+    world(1, 2)
+    for one in (loader, copy, looked_into):
+        assert len(one) == 6 and list(one.sampler) == expected[1]
+    assert labels(unused) == labels(copy) == expected[1]
+    with pytest.warns(UserWarning, match="begins again"):
+        assert labels(looked_into) == expected[1]
+    iteration = iter(loader)
+    first = next(iteration)[1].tolist()
+    # Nothing changes under an epoch.
+    world(0, 1)
+    assert len(loader) == 6 and loader.state_dict()["world"] == 2
+    assert len(first + [label for _, labels in iteration for label in labels.tolist()]) == 21
+    assert len(loader) == 11 and len(labels(loader)) == 41
+
+
+def test_an_iteration_of_which_nothing_was_asked_for_is_no_epoch(both):
+    theirs, ours = both(4, sampler=lambda: RandomSampler(range(41), generator=torch.Generator().manual_seed(2)))
+    iter(ours)
+    assert_same(theirs, ours)
+    plain = DataLoader(ours.dataset, 4, shuffle=True)
+    iter(plain)
+    assert plain.state_dict()["epoch"] == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(plain)
+    assert plain.state_dict()["epoch"] == 1

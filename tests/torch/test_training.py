@@ -73,6 +73,40 @@ def test_the_workers_of_torch_change_nothing(rows):
         assert losses(itertools.repeat(loader, 2)) == expected
 
 
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("options", [{"num_workers": 2, "persistent_workers": True}, {"num_workers": 2}, {}])
+def test_workers_that_persist_are_seeded_as_often_as_torchs(rows, options, own):
+    def generator():
+        return torch.Generator().manual_seed(4) if own else None
+
+    theirs = generator()
+    loader = torch.utils.data.DataLoader(Rows(*rows), 4, sampler=range(41), generator=theirs, **options)
+    expected = losses(itertools.repeat(loader, 3))
+    ours = generator()
+    with DataLoader(foresee.Files(*rows), 4, sampler=range(41), generator=ours, **options) as loader:
+        assert losses(itertools.repeat(loader, 3)) == expected
+    assert not own or torch.equal(theirs.get_state(), ours.get_state())
+
+
+@pytest.mark.parametrize("cut", [0, 3, 11])
+def test_a_generator_goes_on_after_a_resume_with_workers_that_persist(rows, cut):
+    def make():
+        own = torch.Generator().manual_seed(4)
+        options = {"shuffle": True, "num_workers": 2, "persistent_workers": True}
+        return DataLoader(foresee.Files(*rows), 4, generator=own, **options)
+
+    with make() as loader:
+        whole = [labels.tolist() for _ in range(3) for _, labels in loader]
+    with make() as loader:
+        for _ in itertools.islice(loader, cut):
+            pass
+        state = loader.state_dict()
+    with make() as loader:
+        loader.load_state_dict(state)
+        rest = [labels.tolist() for _ in range(4) for _, labels in loader]
+    assert rest[: len(whole) - cut] == whole[cut:]
+
+
 def test_a_run_that_is_cut_goes_on_with_the_same_losses(images):
     from foresee import transforms as T
 

@@ -83,16 +83,22 @@ pub(crate) fn call_and_restore<'py>(
     called
 }
 
-/// The batches of a job.
+/// The batches of a job. Until one is asked for, Python may put another job in its place.
 #[pyclass(frozen, subclass, module = "foresee._native")]
 pub(crate) struct Batches {
-    job: OnceLock<Py<Job>>,
+    job: Mutex<Option<Py<Job>>>,
+    /// Whether it stays what it is.
+    settled: AtomicBool,
 }
 
 impl Batches {
-    fn job<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, Job>> {
-        let job = self.job.get().map(|job| job.bind(py));
-        job.ok_or_else(|| PyAttributeError::new_err("_inner: the job was not made"))
+    /// The job, for whoever wants batches.
+    fn begun(slf: &Bound<'_, Self>) -> PyResult<Py<Job>> {
+        let this = slf.get();
+        if !this.settled.load(Ordering::Acquire) {
+            slf.call_method0("_settle")?;
+        }
+        this.native(slf.py())
     }
 }
 
@@ -101,32 +107,45 @@ impl Batches {
     #[new]
     #[pyo3(signature = (*_args, **_options))]
     fn new(_args: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> Self {
-        Self { job: OnceLock::new() }
+        Self { job: Mutex::new(None), settled: AtomicBool::new(false) }
     }
 
-    #[getter(_inner)]
-    fn inner(&self, py: Python<'_>) -> PyResult<Py<Job>> {
-        self.job(py).map(|job| job.clone().unbind())
+    #[getter(_native)]
+    fn native(&self, py: Python<'_>) -> PyResult<Py<Job>> {
+        let job = lock(&self.job).as_ref().map(|job| job.clone_ref(py));
+        job.ok_or_else(|| PyAttributeError::new_err("_native: the job was not made"))
     }
 
-    #[setter(_inner)]
-    fn set_inner(&self, job: Py<Job>) {
-        let _ = self.job.set(job);
+    #[setter(_native)]
+    fn set_native(&self, job: Py<Job>) {
+        let before = lock(&self.job).replace(job);
+        // Here, where nothing is locked: it may be the last to know it.
+        drop(before);
+    }
+
+    #[getter(_settled)]
+    fn settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    #[setter(_settled)]
+    fn set_settled(&self, settled: bool) {
+        self.settled.store(settled, Ordering::Release);
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
-        let job = self.job(py)?.get();
-        answer(py, job.next_batch(py, Ask::default()))
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Batch>> {
+        let job = Self::begun(slf)?;
+        answer(slf.py(), job.get().next_batch(slf.py(), Ask::default()))
     }
 
     /// The next sample, or its image where the dataset has a transform, and its label; None at the end of the job.
-    fn get<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, i64)>> {
-        let job = self.job(py)?.get();
-        answer(py, job.next_sample(py))
+    fn get<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<(Bound<'py, PyAny>, i64)>> {
+        let job = Self::begun(slf)?;
+        answer(slf.py(), job.get().next_sample(slf.py()))
     }
 }
 
