@@ -80,6 +80,14 @@ class Files(Dataset):
         self._inner = _native.Dataset.files(names, _labels(labels), _throttle(throttle), _terminal())
 
     @classmethod
+    def _part(cls, whole: Dataset, indices: list[int]) -> "Files":
+        """Some samples of another dataset: nothing is listed again."""
+        part = cls.__new__(cls)
+        part._transform_with(whole.transform)
+        part._inner = whole._inner.part(indices)
+        return part
+
+    @classmethod
     def from_manifest(
         cls,
         path: str | os.PathLike[str],

@@ -512,9 +512,7 @@ def _source(dataset: Any) -> tuple[Mapped | None, Dataset]:
 
 def _part(whole: Dataset, indices: list[int]) -> Files:
     """A ``Subset`` of a dataset of ours."""
-    paths, labels = whole.paths(), whole.labels
-    chosen = [paths[index] for index in indices], [labels[index] for index in indices]
-    return Files(*chosen, transform=whole.transform, throttle=whole.throttle)
+    return Files._part(whole, indices)
 
 
 def _nobody() -> None:

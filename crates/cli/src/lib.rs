@@ -18,6 +18,8 @@ use clap::{Parser, Subcommand};
 use foresee_config::OneLine;
 
 const SUCCESS: u8 = 0;
+/// What was asked for was done, but not all of it.
+const FAILED: u8 = 1;
 const BAD_INPUT: u8 = 2;
 /// What shells report of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
@@ -56,6 +58,7 @@ pub fn status<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>)
             Command::Bench(arguments) => bench::run(&arguments).map(|ended| match ended {
                 bench::Ended::Whole => SUCCESS,
                 bench::Ended::Interrupted => INTERRUPTED,
+                bench::Ended::Untraced => FAILED,
             }),
             Command::Report(arguments) => runs::run(&arguments).map(|()| SUCCESS),
         },

@@ -41,14 +41,20 @@ pub(crate) const TIER: Keys = Keys {
         key("path", r#""/nvme/foresee""#, "the folder of the tier"),
         key("threads", "2", "the number of threads of one rank"),
         key("free_space_floor", r#""1 GiB""#, "the space of the disk that stays free"),
+        key("trust_folder", "true", "whether others may own the folder or write to it"),
     ],
 };
 
 pub(crate) const SOURCE: Keys =
     Keys { place: "in [source]", all: &[key("immutable", "true", "whether files of the dataset never change")] };
 
-pub(crate) const CATALOG: Keys =
-    Keys { place: "in [catalog]", all: &[key("path", r#""/var/cache/foresee""#, "the folder of saved catalogs")] };
+pub(crate) const CATALOG: Keys = Keys {
+    place: "in [catalog]",
+    all: &[
+        key("path", r#""/var/cache/foresee""#, "the folder of saved catalogs"),
+        key("trust_folder", "true", "whether others may own the folder or write to it"),
+    ],
+};
 
 pub(crate) const TRACE: Keys =
     Keys { place: "in [trace]", all: &[key("path", r#""trace.jsonl""#, "the file of the trace")] };
@@ -92,6 +98,8 @@ pub struct Config {
     pub source: Source,
     /// Where catalogs are saved.
     pub catalog: CatalogFolder,
+    /// Whether others may own the folder of catalogs or write to it.
+    pub trust_catalogs: bool,
     /// The file that a trace goes to, if there is one.
     pub trace: Option<PathBuf>,
 }
@@ -143,6 +151,8 @@ pub enum TierKind {
         path: PathBuf,
         /// What stays free of the disk, whatever the capacity.
         free_space_floor_bytes: u64,
+        /// Whether others may own the folder or write to it.
+        trust_folder: bool,
     },
 }
 
@@ -212,7 +222,8 @@ impl Config {
     pub(crate) fn read(file: &Path, root: &Table, overrides: &[Override]) -> Result<Self, InputError> {
         let document = Document { file, tables: TABLES, overrides };
         let top = Section::of_table(document, "", &TOP, root)?;
-        let catalog = match optional(&top, "catalog", &CATALOG)?.map(|section| path(&section)).transpose()?.flatten() {
+        let catalogs = optional(&top, "catalog", &CATALOG)?;
+        let catalog = match catalogs.as_ref().map(path).transpose()?.flatten() {
             None => CatalogFolder::UserCache,
             Some("") => CatalogFolder::Off,
             Some(folder) => CatalogFolder::At(folder.into()),
@@ -229,6 +240,7 @@ impl Config {
                 .transpose()?
                 .unwrap_or_default(),
             catalog,
+            trust_catalogs: catalogs.map_or(Ok(false), |section| section.flag("trust_folder"))?,
             trace: trace.filter(|path| !path.is_empty()).map(PathBuf::from),
         })
     }
@@ -307,11 +319,11 @@ fn disk(section: &Section<'_>) -> Result<TierKind, InputError> {
     let path = section.text("path")?.into();
     let floor = "free_space_floor";
     let free_space_floor_bytes = if section.has(floor) { size(section, floor)? } else { FREE_SPACE_FLOOR_BYTES };
-    Ok(TierKind::Disk { path, free_space_floor_bytes })
+    Ok(TierKind::Disk { path, free_space_floor_bytes, trust_folder: section.flag("trust_folder")? })
 }
 
 fn memory(section: &Section<'_>) -> Result<TierKind, InputError> {
-    let of_disk = [("path", "path"), ("free_space_floor", "disk")];
+    let of_disk = [("path", "path"), ("free_space_floor", "disk"), ("trust_folder", "folder")];
     match of_disk.into_iter().find(|(key, _)| section.has(key)) {
         None => Ok(TierKind::Memory),
         Some((key, what)) => {
@@ -371,21 +383,24 @@ mod tests {
             path = "/nvme"
             threads = 3
             free_space_floor = 7
+            trust_folder = true
             [source]
             immutable = true
             [catalog]
             path = "catalogs"
+            trust_folder = true
             [trace]
             path = "trace.jsonl"
         "#;
         let memory = Tier::memory(3 << 29);
-        let kind = TierKind::Disk { path: "/nvme".into(), free_space_floor_bytes: 7 };
+        let kind = TierKind::Disk { path: "/nvme".into(), free_space_floor_bytes: 7, trust_folder: true };
         let disk = Tier { kind, capacity_bytes: 2_000_000_000_000, threads: 3 };
         let expected = Config {
             staging: Staging { capacity_bytes: 64 << 20, threads: Threads::Number(8) },
             tiers: vec![memory, disk],
             source: Source { immutable: true },
             catalog: CatalogFolder::At("catalogs".into()),
+            trust_catalogs: true,
             trace: Some("trace.jsonl".into()),
         };
         assert_eq!(parsed(text), Ok(expected));
@@ -400,7 +415,7 @@ mod tests {
         let empty = "[staging]\nthreads = \"auto\"\n[catalog]\n[trace]\npath = \"\"";
         assert_eq!(parsed(empty), Ok(Config::default()));
         let disk = parsed("[[tier]]\nkind = \"disk\"\ncapacity = 0\npath = \"x\"").unwrap().tiers.remove(0);
-        let kind = TierKind::Disk { path: "x".into(), free_space_floor_bytes: 1_073_741_824 };
+        let kind = TierKind::Disk { path: "x".into(), free_space_floor_bytes: 1_073_741_824, trust_folder: false };
         assert_eq!(disk, Tier { kind, capacity_bytes: 0, threads: 2 });
     }
 
@@ -468,6 +483,10 @@ mod tests {
                 "tier[0].free_space_floor: a tier of memory has no disk; remove it, or give kind = \"disk\"".into(),
             ),
             (
+                "[[tier]]\nkind = \"memory\"\ncapacity = \"1 B\"\ntrust_folder = true",
+                "tier[0].trust_folder: a tier of memory has no folder; remove it, or give kind = \"disk\"".into(),
+            ),
+            (
                 "[[tier]]\nkind = \"disk\"\ncapacity = 1\npath = \"/a/b\"\n\
                  [[tier]]\nkind = \"disk\"\ncapacity = 1\npath = \"/a//b/\"",
                 "tier[1].path: tier 0 has this folder too; give each tier its own folder".into(),
@@ -496,7 +515,7 @@ mod tests {
                 "[trace]\npath = true",
                 "trace.path: found a boolean (true), wanted a string; write it as in path = \"trace.jsonl\"".into(),
             ),
-            ("[catalog]\nfolder = \"x\"", "catalog.folder: unknown key; the keys here are path".into()),
+            ("[catalog]\nfolder = \"x\"", "catalog.folder: unknown key; the keys here are path, trust_folder".into()),
         ];
         for (text, expected) in cases {
             assert_eq!(said(text), format!("foresee.toml: {expected}"));

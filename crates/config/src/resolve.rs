@@ -114,11 +114,13 @@ mod tests {
                 ("FORESEE_TIER_0_THREADS", "5"),
                 ("FORESEE_TIER_1_PATH", "/ssd"),
                 ("FORESEE_TIER_1_FREE_SPACE_FLOOR", "0 B"),
+                ("FORESEE_TIER_1_TRUST_FOLDER", "true"),
                 ("FORESEE_CATALOG_PATH", "7"),
+                ("FORESEE_CATALOG_TRUST_FOLDER", "true"),
                 ("FORESEE_TRACE_PATH", ""),
             ],
         );
-        let kind = TierKind::Disk { path: "/ssd".into(), free_space_floor_bytes: 0 };
+        let kind = TierKind::Disk { path: "/ssd".into(), free_space_floor_bytes: 0, trust_folder: true };
         let expected = Config {
             staging: Staging { capacity_bytes: 1 << 20, threads: Threads::Auto },
             tiers: vec![
@@ -127,6 +129,7 @@ mod tests {
             ],
             source: Source::default(),
             catalog: CatalogFolder::At("7".into()),
+            trust_catalogs: true,
             trace: None,
         };
         assert_eq!(config, Ok(expected));

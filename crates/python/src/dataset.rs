@@ -52,6 +52,7 @@ fn listed(py: Python<'_>, list: Box<List>, progress: Option<&Bound<'_, PyAny>>) 
     let environment = Environment::of_process();
     let resolved = Config::resolve(Given::Nothing, &environment).map_err(|wrong| errors::config(py, &wrong))?;
     let cache = resolved.config.catalog.folder(&environment);
+    let trusted = resolved.config.trust_catalogs;
     let (sender, receiver) = channel();
     // A receiver is not shared, but this thread may wait for it where nobody has the interpreter.
     let receiver = Mutex::new(receiver);
@@ -59,7 +60,7 @@ fn listed(py: Python<'_>, list: Box<List>, progress: Option<&Bound<'_, PyAny>>) 
     let counter = Arc::clone(&looked_at);
     let work = move || {
         let count = move |samples| counter.store(samples, Ordering::Relaxed);
-        let listing = Listing { cache: cache.as_deref(), progress: Some(&count), ..Listing::default() };
+        let listing = Listing { cache: cache.as_deref(), trusted, progress: Some(&count), ..Listing::default() };
         // Nobody waits any more where it was interrupted.
         let _ = sender.send(list(&listing));
     };
@@ -129,6 +130,13 @@ impl Dataset {
     ) -> PyResult<Self> {
         let list = move |listing: &Listing<'_>| dataset::Dataset::manifest(&path, listing);
         Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress)?), throttle })
+    }
+
+    /// Some of its samples.
+    fn part(&self, py: Python<'_>, indices: Vec<isize>) -> PyResult<Self> {
+        let samples = indices.into_iter().map(|index| self.sample(index)).collect::<PyResult<Vec<_>>>()?;
+        let part = self.inner.part(&samples).map_err(|wrong| errors::dataset(py, &wrong))?;
+        Ok(Self { inner: Arc::new(part), throttle: self.throttle.as_ref().map(|throttle| throttle.clone_ref(py)) })
     }
 
     fn __len__(&self) -> usize {

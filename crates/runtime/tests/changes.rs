@@ -67,10 +67,11 @@ impl World {
     /// A job on the dataset as it is listed or saved.
     fn job(&self, epochs: u32, on_error: OnError) -> (Job, Arc<Looked>) {
         let catalogs = self.root.path().join("catalogs");
-        let listing = Listing { cache: Some(&catalogs), threads: 2, progress: None };
+        let listing = Listing { cache: Some(&catalogs), trusted: false, threads: 2, progress: None };
         let dataset = Arc::new(Dataset::image_folder(&self.root.path().join("data"), &listing).unwrap());
         let source = Arc::new(Looked { files: LocalFiles::new(Arc::clone(&dataset)), looks: AtomicU64::new(0) });
-        let disk = TierKind::Disk { path: self.root.path().join("cache"), free_space_floor_bytes: 0 };
+        let disk =
+            TierKind::Disk { path: self.root.path().join("cache"), free_space_floor_bytes: 0, trust_folder: false };
         let plain = job_spec(&Made::new(1, 0, 0));
         let mut config = Config { tiers: vec![tier(disk, 1 << 20)], ..Config::default() };
         config.source.immutable = self.immutable;

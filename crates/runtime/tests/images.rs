@@ -63,7 +63,7 @@ fn tensors_do_not_depend_on_threads_tiers_policies_and_ranks() {
             spec.config.staging.threads = Threads::Number(threads);
             spec.config.staging.capacity_bytes = (bytes * (1 + 3 * index)) as u64;
             let path = folder.path().join(rank.to_string());
-            let disk = TierKind::Disk { path, free_space_floor_bytes: 0 };
+            let disk = TierKind::Disk { path, free_space_floor_bytes: 0, trust_folder: false };
             spec.config.tiers = vec![tier(TierKind::Memory, source.total() / 3), tier(disk, source.total() / 3)];
             let job = Job::new(spec).unwrap();
             for batch in batches(&job) {

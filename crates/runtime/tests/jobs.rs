@@ -41,7 +41,7 @@ fn forty_open_jobs_all_deliver() {
 /// A job on a tier on disk in this folder, with room for so much of the dataset.
 fn on_disk(source: &Made, folder: &Path, percent: u64) -> JobSpec {
     let mut spec = job_spec(source);
-    let kind = TierKind::Disk { path: folder.to_owned(), free_space_floor_bytes: 0 };
+    let kind = TierKind::Disk { path: folder.to_owned(), free_space_floor_bytes: 0, trust_folder: false };
     spec.config.tiers = vec![tier(kind, source.total() * percent / 100)];
     spec.epochs = 3;
     spec

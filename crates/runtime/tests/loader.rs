@@ -110,7 +110,7 @@ proptest! {
             spec.config.tiers = vec![tier(TierKind::Memory, source.total() * percent / 100)];
             if let Some(percent) = disk_percent {
                 let path = folder.path().join(format!("rank{rank}"));
-                let kind = TierKind::Disk { path, free_space_floor_bytes: 0 };
+                let kind = TierKind::Disk { path, free_space_floor_bytes: 0, trust_folder: false };
                 spec.config.tiers.push(tier(kind, source.total() * percent / 100));
             }
             let job = Job::new(spec).unwrap();
@@ -372,7 +372,7 @@ fn a_trainer_that_would_wait_helps_where_reads_are_a_matter_of_copying_and_only_
 #[test]
 fn a_trainer_that_would_wait_helps_with_what_is_on_disk() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0 };
+    let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0, trust_folder: false };
     let (trainer, hangs, gate) = (thread::current().id(), Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(())));
     let (hanging, closed) = (Arc::clone(&hangs), Arc::clone(&gate));
     let before = move || {
@@ -420,7 +420,7 @@ fn a_cache_folder_is_free_when_a_job_is_closed_while_its_trainer_helps() {
         let mut spec = job_spec(&source);
         (spec.batch_size, spec.epochs, spec.config.staging.capacity_bytes) = (16, 1000, 64 << 20);
         spec.config.staging.threads = Threads::Number(1);
-        let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0 };
+        let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0, trust_folder: false };
         spec.config.tiers = vec![tier(disk, source.total())];
         Arc::new(Job::new(spec).unwrap())
     };
@@ -580,7 +580,7 @@ fn closing_frees_folder_and_budget_for_the_next_job_while_samples_are_still_held
     let make = || {
         let mut spec = job_spec(&source);
         (spec.batch_size, spec.epochs) = (4, 2);
-        let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0 };
+        let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0, trust_folder: false };
         spec.config.tiers = vec![tier(TierKind::Memory, source.total() / 2), tier(disk, source.total())];
         Job::new(spec).unwrap()
     };
@@ -658,7 +658,7 @@ fn another_order_waits_for_what_is_being_written_to_the_disk() {
         let mut spec = job_spec(&source);
         (spec.batch_size, spec.epochs) = (2, 1000);
         spec.shuffle = Shuffle::Explicit([vec![SampleId(0)]].into());
-        let disk = TierKind::Disk { path: folder.path().to_owned(), free_space_floor_bytes: 0 };
+        let disk = TierKind::Disk { path: folder.path().to_owned(), free_space_floor_bytes: 0, trust_folder: false };
         spec.config.tiers = vec![tier(disk, source.total())];
         let job = Job::new(spec).unwrap();
         for epoch in 0..4 {
@@ -683,7 +683,8 @@ fn ranks_with_orders_of_their_own_get_all_of_them_and_share_no_cache() {
             let mut spec = job_spec(&source);
             (spec.batch_size, spec.epochs, spec.rank, spec.world) = (2, 2, rank, 2);
             (spec.shuffle, spec.own_order) = (Shuffle::Explicit([list.clone()].into()), true);
-            let disk = TierKind::Disk { path: folder.path().to_owned(), free_space_floor_bytes: 0 };
+            let disk =
+                TierKind::Disk { path: folder.path().to_owned(), free_space_floor_bytes: 0, trust_folder: false };
             spec.config.tiers = vec![tier(disk, source.total())];
             (Job::new(spec).unwrap(), list)
         })

@@ -26,6 +26,7 @@ use foresee_core::stream::{Shuffle, Tail};
 use foresee_runtime::dataset::{Dataset, Listing};
 use foresee_runtime::job::{Job, JobSpec, OnError, POLICIES, Stats};
 use foresee_runtime::source::{LocalFiles, Source, Throttled};
+use foresee_runtime::trace;
 use serde::Serialize;
 
 use self::interrupt::Interrupt;
@@ -99,6 +100,8 @@ pub(crate) enum Ended {
     Whole,
     /// By Ctrl-C.
     Interrupted,
+    /// At its end, but its trace is not whole, as the loader has said.
+    Untraced,
 }
 
 #[derive(Serialize)]
@@ -162,7 +165,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Ended> {
         stats: &ran.stats,
     };
     table::print(&if arguments.json { serde_json::to_string_pretty(&printed)? } else { text::bench(&printed) })?;
-    Ok(if ran.interrupted { Ended::Interrupted } else { Ended::Whole })
+    Ok(match job.untraced() {
+        _ if ran.interrupted => Ended::Interrupted,
+        Some(_) => Ended::Untraced,
+        None => Ended::Whole,
+    })
 }
 
 /// What can be refused by looking at the options alone.
@@ -194,7 +201,8 @@ fn configured(arguments: &Arguments, environment: &Environment) -> Result<Config
         }
     }
     if let Some(trace) = &arguments.trace {
-        check_trace(trace, &arguments.dataset)?;
+        let of_rank = trace::path_of(trace, arguments.rank, arguments.world_size);
+        check_trace(&of_rank, &arguments.dataset)?;
         config.trace = Some(trace.clone());
     }
     Ok(config)
@@ -219,7 +227,12 @@ fn opened(path: &Path, config: &Config, environment: &Environment) -> Result<Dat
     let lister = Lister::new();
     let progress = |samples| lister.tick(samples);
     let cache = config.catalog.folder(environment);
-    let listing = Listing { cache: cache.as_deref(), progress: Some(&progress), ..Listing::default() };
+    let listing = Listing {
+        cache: cache.as_deref(),
+        trusted: config.trust_catalogs,
+        progress: Some(&progress),
+        ..Listing::default()
+    };
     let is_manifest = path.exists() && !path.is_dir();
     Ok(if is_manifest { Dataset::manifest(path, &listing) } else { Dataset::image_folder(path, &listing) }?)
 }

@@ -11,6 +11,7 @@
 //! numbers, which change, nor of times: a file that is changed in place is the same sample with other bytes, which is for
 //! those to notice who keep them.
 
+mod catalogs;
 mod error;
 mod files;
 mod manifest;
@@ -39,6 +40,7 @@ use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use sha2::{Digest as _, Sha256};
 
+use self::catalogs::Catalogs;
 pub use self::error::{DatasetError, FileProblem};
 use self::files::Files;
 use self::names::Names;
@@ -58,6 +60,8 @@ const THREADS: usize = 16;
 pub struct Listing<'a> {
     /// The folder of saved catalogs; nothing is saved or reused without one.
     pub cache: Option<&'a Path>,
+    /// Whether others may own that folder or write to it.
+    pub trusted: bool,
     /// How many files are looked at at once.
     pub threads: usize,
     /// Told, from any thread, how many samples have been looked at so far.
@@ -69,7 +73,13 @@ impl Default for Listing<'_> {
     fn default() -> Self {
         static CACHE: OnceLock<Option<PathBuf>> = OnceLock::new();
         let cache = CACHE.get_or_init(|| cache_folder(|name| env::var_os(name).map(PathBuf::from)));
-        Self { cache: cache.as_deref(), threads: THREADS, progress: None }
+        Self { cache: cache.as_deref(), trusted: false, threads: THREADS, progress: None }
+    }
+}
+
+impl Listing<'_> {
+    fn catalogs(&self) -> Option<Catalogs> {
+        Some(Catalogs { folder: self.cache?.to_owned(), trusted: self.trusted })
     }
 }
 
@@ -151,6 +161,26 @@ impl Dataset {
         })
     }
 
+    /// Some of its samples, in this order, as a dataset. Nothing is listed again, and nothing is saved: what is saved of the
+    /// whole is enough.
+    pub fn part(&self, samples: &[SampleId]) -> Result<Self, DatasetError> {
+        if samples.is_empty() {
+            return Err(DatasetError::NoFiles);
+        }
+        let whole = self.measured();
+        let files = Files {
+            folders: self.files.folders.clone(),
+            folder_of: samples.iter().map(|sample| self.files.folder_of[sample.index()]).collect(),
+            names: samples.iter().map(|sample| self.files.names.get(sample.index())).collect(),
+            labels: Some(samples.iter().map(|&sample| self.label(sample)).collect()),
+        };
+        let sizes = samples.iter().map(|&sample| whole.catalog.size(sample).0).collect();
+        let measured = Measured { catalog: Arc::new(Catalog::new(sizes)), digest: part_digest(whole.digest, samples) };
+        let described = format!("{} files", samples.len());
+        let part = Self::new(described, files, Vec::new(), measured);
+        Ok(Self { saved: self.saved.clone(), ..part })
+    }
+
     /// How many samples there are: at least one.
     #[expect(clippy::len_without_is_empty, reason = "a dataset without samples is an error when it is listed")]
     pub fn len(&self) -> u32 {
@@ -200,7 +230,7 @@ impl Dataset {
     /// Measures all files again: one has another size than when they were listed. What is saved is void.
     pub fn measure_again(&self) -> Result<Measured, DatasetError> {
         self.forget();
-        let listing = Listing { cache: None, threads: THREADS, progress: None };
+        let listing = Listing { cache: None, trusted: false, threads: THREADS, progress: None };
         let measures = measure(&self.files, &listing).map_err(|misfit| file_error(&self.files, misfit))?;
         let now = Measured::of(&self.files, &measures, THREADS)?;
         *self.measured.write().unwrap_or_else(PoisonError::into_inner) = now.clone();
@@ -250,7 +280,7 @@ fn saved_or_listed(
     key: &Key,
     list: impl FnOnce() -> Result<(Dataset, Option<Stamps>), DatasetError>,
 ) -> Result<Dataset, DatasetError> {
-    let saved = listing.cache.map(|folder| Saved::new(folder, key));
+    let saved = listing.catalogs().map(|catalogs| Saved::new(catalogs, key));
     if let Some(dataset) = saved.as_ref().and_then(|saved| saved.load(listing.threads)) {
         return Ok(Dataset { saved, ..dataset });
     }
@@ -372,6 +402,18 @@ fn digest(files: &Files, folders: &[PathBuf], measures: &[Measure]) -> [u8; 16] 
     std::array::from_fn(|index| whole[index])
 }
 
+/// Of a part: which samples of which dataset.
+fn part_digest(whole: [u8; 16], samples: &[SampleId]) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    hash.update(b"part");
+    hash.update(whole);
+    for sample in samples {
+        hash.update(sample.0.to_le_bytes());
+    }
+    let whole: [u8; 32] = hash.finalize().into();
+    std::array::from_fn(|index| whole[index])
+}
+
 fn pretend(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Result<()> {
     let root = absolute(root)?;
     let mut folders = fs::read_dir(&root)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
@@ -395,8 +437,8 @@ fn pretend(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Resu
     let stamps = Stamps::take(stamped, listing.threads).ok_or(io::ErrorKind::NotFound)?;
     let draft = Draft { described: root.display().to_string(), files, classes };
     let dataset = draft.finish(&measures, listing.threads).map_err(io::Error::other)?;
-    if let Some(cache) = listing.cache {
-        Saved::new(cache, &image_folder_key(&root)).store(&dataset, &stamps);
+    if let Some(catalogs) = listing.catalogs() {
+        Saved::new(catalogs, &image_folder_key(&root)).store(&dataset, &stamps);
     }
     Ok(())
 }

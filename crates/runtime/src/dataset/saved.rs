@@ -1,23 +1,21 @@
 //! A listed dataset in one file, so that it need not be listed again. The file is named by what was listed, and valid
 //! while the folders in it are what they were. Whatever is wrong with it costs a listing, never the job.
 //!
-//! Magic, version, checksum and key, then numbers in little endian and blocks behind their length. It is written beside
-//! its place and renamed, so that readers see all of it or nothing.
+//! Magic, version, checksum and key, then numbers in little endian and blocks behind their length. Its folder is another
+//! matter (`catalogs`).
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use foresee_config::shown;
 use foresee_core::catalog::Catalog;
 use tracing::{debug, warn};
 use twox_hash::{XxHash3_64, XxHash3_128};
 
+use super::catalogs::Catalogs;
 use super::files::Files;
 use super::names::Names;
 use super::stamps::Stamps;
@@ -56,33 +54,42 @@ impl Key {
 /// Where a listed dataset is saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Saved {
-    path: PathBuf,
+    catalogs: Catalogs,
+    name: String,
     key: u128,
 }
 
 impl Saved {
-    /// The place in `folder` of what has this key.
-    pub(super) fn new(folder: &Path, key: &Key) -> Self {
+    /// The place among `catalogs` of what has this key.
+    pub(super) fn new(catalogs: Catalogs, key: &Key) -> Self {
         let key = key.value();
-        Self { path: folder.join(format!("{key:032x}.catalog")), key }
+        Self { catalogs, name: Catalogs::name(key), key }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.catalogs.folder.join(&self.name)
     }
 
     /// What is saved, if it is whole and still valid.
     pub(super) fn load(&self, threads: usize) -> Option<Dataset> {
-        let bytes = match fs::read(&self.path) {
+        if let Err(error) = self.catalogs.check() {
+            warn!(path = %shown(&self.catalogs.folder), %error, "saved catalogs are not used; listing again");
+            return None;
+        }
+        let bytes = match self.catalogs.read(&self.name) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                warn!(path = %shown(&self.path), %error, "saved catalog cannot be read; listing again");
+                warn!(path = %shown(&self.path()), %error, "saved catalog cannot be read; listing again");
                 return None;
             }
         };
         let Some((dataset, stamps)) = decode(&bytes, self.key) else {
-            warn!(path = %shown(&self.path), "saved catalog is damaged or of another version; listing again");
+            warn!(path = %shown(&self.path()), "saved catalog is damaged or of another version; listing again");
             return None;
         };
         if !stamps.are_current(threads) {
-            debug!(path = %shown(&self.path), "folders changed since the catalog was saved; listing again");
+            debug!(path = %shown(&self.path()), "folders changed since the catalog was saved; listing again");
             return None;
         }
         Some(dataset)
@@ -90,33 +97,20 @@ impl Saved {
 
     /// What is saved is of no use any more.
     pub(super) fn remove(&self) {
-        if let Err(error) = fs::remove_file(&self.path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            warn!(path = %shown(&self.path), %error, "saved catalog is void, but cannot be removed; remove it");
+        if let Err(error) = self.catalogs.remove(&self.name) {
+            warn!(path = %shown(&self.path()), %error, "saved catalog is void, but cannot be removed; remove it");
         }
     }
 
     /// Saves a dataset; a folder that cannot be written to is logged.
     pub(super) fn store(&self, dataset: &Dataset, stamps: &Stamps) {
-        if let Err(error) = self.write(&encode(dataset, stamps, self.key)) {
-            warn!(path = %shown(&self.path), %error, "catalog cannot be saved; it will be listed again");
+        if self.catalogs.check().is_err() {
+            // Loading said why.
+            return;
         }
-    }
-
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        static WRITES: AtomicU64 = AtomicU64::new(0);
-        if let Some(folder) = self.path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        if let Err(error) = self.catalogs.write(&self.name, &encode(dataset, stamps, self.key)) {
+            warn!(path = %shown(&self.path()), %error, "catalog cannot be saved; it will be listed again");
         }
-        let unique = format!("{}.{}.tmp", std::process::id(), WRITES.fetch_add(1, Ordering::Relaxed));
-        let beside = self.path.with_extension(unique);
-        let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, &self.path));
-        if written.is_err() {
-            // Nothing more can be done about it.
-            let _ = fs::remove_file(&beside);
-        }
-        written
     }
 }
 

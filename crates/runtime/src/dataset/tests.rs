@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-const UNSAVED: Listing<'_> = Listing { cache: None, threads: 3, progress: None };
+const UNSAVED: Listing<'_> = Listing { cache: None, trusted: false, threads: 3, progress: None };
 
 fn saving(cache: &Path) -> Listing<'_> {
     Listing { cache: Some(cache), ..UNSAVED }

@@ -186,6 +186,8 @@ pub struct Job {
     /// How often the dataset was measured again.
     measured: AtomicU32,
     closed: AtomicBool,
+    /// What went wrong with the trace, once the job is closed.
+    untraced: Mutex<Option<String>>,
 }
 
 /// Where a run began: what it can read at least depends on it.
@@ -221,6 +223,7 @@ impl Job {
             first_batch_ns: AtomicU64::new(0),
             measured: AtomicU32::new(0),
             closed: AtomicBool::new(false),
+            untraced: Mutex::new(None),
         };
         job.note_place(&job.consumer());
         job
@@ -435,6 +438,11 @@ impl Job {
         Ok(Self::at(self.spec(), self.orders().anew(), consumer))
     }
 
+    /// Why the trace is not whole, if it is not; known once the job is closed.
+    pub fn untraced(&self) -> Option<String> {
+        self.untraced.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Ends the job: threads do nothing more for it. Samples in the trainer's hands stay as they are.
     pub fn close(&self) {
         self.close_within(CLOSE_MAX);
@@ -448,7 +456,8 @@ impl Job {
         let ended = (Stats::of(self, Some(&shared)), shared.stores.capacities());
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
         if let Some(trace) = &shared.trace {
-            trace.note("end", &serde_json::to_value(self.stats()).unwrap_or_default());
+            let problem = trace.end(&serde_json::to_value(self.stats()).unwrap_or_default());
+            *self.untraced.lock().unwrap_or_else(PoisonError::into_inner) = problem;
         }
         shared.give_back(patience);
     }

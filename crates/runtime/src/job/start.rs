@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use foresee_config::{OneLine, TierKind, shown};
+use foresee_config::{OneLine, Tier, TierKind, shown};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
 use foresee_core::units::Bytes;
@@ -24,7 +24,7 @@ use crate::fork;
 use crate::machine;
 use crate::pool::{Pool, Work};
 use crate::tier::{DiskSpec, DiskTier, DiskView, MemoryTier};
-use crate::trace::Trace;
+use crate::trace::{self, Trace};
 
 /// Staged ahead to begin with, at least: little, as memory that nobody has touched yet may be slower than the storage.
 const WINDOW_BYTES: u64 = 8 << 20;
@@ -90,6 +90,10 @@ impl Job {
         consumer.begin_step_anew();
         self.lock_running().take();
         shared.close();
+        if let Some(trace) = &shared.trace {
+            // What follows is written over it: the job begins anew.
+            trace.end(&serde_json::Value::Null);
+        }
         shared.give_back(CLOSE_MAX);
         *self.spec.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(spec);
         Ok(true)
@@ -142,8 +146,9 @@ impl Job {
     fn trace(&self) -> Result<Option<Trace>, JobError> {
         let spec = self.spec();
         let Some(path) = &spec.config.trace else { return Ok(None) };
+        let path = trace::path_of(path, spec.rank, spec.world);
         let unwritable = |cause| JobError::Trace { path: path.clone(), cause: Arc::new(cause) };
-        Trace::create(path).map(Some).map_err(unwritable)
+        Trace::create(&path).map(Some).map_err(unwritable)
     }
 
     /// Where the samples of decoded batches go.
@@ -195,9 +200,8 @@ impl Job {
             let store = match &tier.kind {
                 _ if tier.capacity_bytes == 0 || !keeps => Store::Nothing,
                 TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena), granted)),
-                TierKind::Disk { path, free_space_floor_bytes } => {
-                    let floor = Bytes(*free_space_floor_bytes);
-                    let disk = open_disk(pool, &spec, path, Bytes(tier.capacity_bytes), floor)?;
+                TierKind::Disk { .. } => {
+                    let disk = open_disk(pool, &spec, tier)?;
                     let capacity_bytes = disk.capacity().0;
                     Store::Disk(Box::new(Closable::new(disk)), capacity_bytes)
                 }
@@ -209,32 +213,28 @@ impl Job {
 }
 
 /// Opens the cache of this dataset and rank; caches of other datasets that this rank left behind make way.
-fn open_disk(
-    pool: &Pool,
-    spec: &JobSpec,
-    folder: &std::path::Path,
-    capacity: Bytes,
-    floor: Bytes,
-) -> Result<DiskView, JobError> {
+fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobError> {
+    let TierKind::Disk { path, free_space_floor_bytes, trust_folder } = &tier.kind else {
+        unreachable!("only tiers on disk are opened")
+    };
     let suffix = format!("-rank{}", spec.rank);
-    let name = format!("{}{suffix}", foresee_core::digest::Digest(spec.dataset));
-    let disk = pool.disks().open(&DiskSpec {
-        folder: folder.to_owned(),
-        name: name.clone(),
+    let disk_spec = DiskSpec {
+        folder: path.clone(),
+        name: format!("{}{suffix}", foresee_core::digest::Digest(spec.dataset)),
         dataset: spec.dataset,
         sizes: Arc::clone(&spec.catalog),
-        capacity,
-        floor,
-    });
-    let disk = disk.map_err(Arc::new)?;
+        capacity: Bytes(tier.capacity_bytes),
+        floor: Bytes(*free_space_floor_bytes),
+        trusted: *trust_folder,
+    };
+    let disk = pool.disks().open(&disk_spec).map_err(Arc::new)?;
     // They stay as long as there is space for all.
-    if DiskTier::free_space(folder)
-        .is_some_and(|free| free.0 < capacity.0.saturating_sub(disk.held_bytes().0).saturating_add(floor.0))
-    {
-        match DiskTier::remove_stale(folder, &name, &suffix) {
+    let wanted = tier.capacity_bytes.saturating_sub(disk.held_bytes().0).saturating_add(*free_space_floor_bytes);
+    if DiskTier::free_space(path).is_some_and(|free| free.0 < wanted) {
+        match DiskTier::remove_stale(&disk_spec, &suffix) {
             Ok(removed) => {
                 for old in removed {
-                    let (folder, old) = (shown(folder), OneLine(old));
+                    let (folder, old) = (shown(path), OneLine(old));
                     tracing::warn!("{folder}: removed {old}, the cache of another dataset");
                 }
             }

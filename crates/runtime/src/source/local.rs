@@ -126,7 +126,7 @@ mod tests {
     use crate::dataset::Listing;
     use crate::source::conformance;
 
-    const UNSAVED: Listing<'_> = Listing { cache: None, threads: 2, progress: None };
+    const UNSAVED: Listing<'_> = Listing { cache: None, trusted: false, threads: 2, progress: None };
 
     fn files(folder: &tempfile::TempDir, contents: &[&[u8]]) -> (LocalFiles, Vec<PathBuf>) {
         let paths: Vec<_> = (0..contents.len()).map(|index| folder.path().join(format!("{index}.bin"))).collect();

@@ -4,8 +4,20 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use foresee_config::shown;
+use foresee_config::{OneLine, shown};
 use foresee_core::units::Bytes;
+
+use crate::owner::Foreign;
+
+/// A file that is not this user's alone.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{} {why}", OneLine(name))]
+pub struct ForeignFile {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: Foreign,
+}
 
 /// Why a disk tier cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +51,28 @@ pub enum DiskError {
         path: PathBuf,
         /// The name that was asked for.
         name: String,
+    },
+    /// Somebody else could feed samples.
+    #[error(
+        "cache folder {} {why}; choose another one, make it yours alone (chown, chmod go-w), or trust it (trust_folder = true)",
+        shown(path)
+    )]
+    Foreign {
+        /// The configured folder, or the sub-folder.
+        path: PathBuf,
+        /// Why.
+        why: Foreign,
+    },
+    /// The same of a file in it.
+    #[error(
+        "cache folder {}: its file {file}; choose another one, delete that file, or trust it (trust_folder = true)",
+        shown(path)
+    )]
+    ForeignFile {
+        /// The folder.
+        path: PathBuf,
+        /// Which file, and why.
+        file: ForeignFile,
     },
     /// There is something else.
     #[error("cache folder {} is not a folder; choose another path", shown(path))]
@@ -114,6 +148,9 @@ impl DiskError {
     /// What `cause` means for someone who wanted to `what` at `path`.
     pub(super) fn new(path: &Path, what: &'static str, cause: io::Error) -> Self {
         let path = path.to_owned();
+        if let Some(file) = cause.get_ref().and_then(|cause| cause.downcast_ref::<ForeignFile>()) {
+            return Self::ForeignFile { path, file: file.clone() };
+        }
         match cause.kind() {
             io::ErrorKind::PermissionDenied => Self::NoPermission { path, what },
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { path },

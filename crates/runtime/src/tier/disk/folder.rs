@@ -2,6 +2,9 @@
 //! not empty is refused, so that nothing of the user is ever touched. Under it, each dataset and rank has a sub-folder,
 //! locked while a process uses it. Only files of the few names below are ever deleted, and only in a sub-folder whose lock
 //! is ours.
+//!
+//! Folders and files that somebody else owns or may write to are refused, unless they are trusted: whoever made them could
+//! feed samples. Files are looked at through their descriptor, so it does not matter who can move their folders.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,7 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::error::DiskError;
+use super::error::{DiskError, ForeignFile};
+use crate::owner::{self, Foreign};
 
 /// The mark of a user's folder.
 pub(super) const MARK: &str = ".foresee";
@@ -33,34 +37,63 @@ pub(super) fn data_name(segment: usize) -> String {
     format!("{DATA}{segment:05}")
 }
 
-/// How files of the tier are opened: by their owner only, and never through a link that someone else put there.
-pub(super) fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    options
+/// A folder, and whether those who own it or may write to it are trusted.
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    pub(super) trusted: bool,
+}
+
+impl Folder {
+    /// Opens a file of it as the options say: for its owner only, and never through a link that someone else put there.
+    pub(super) fn open(&self, name: &str, options: &mut OpenOptions) -> io::Result<File> {
+        let options = options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let file = options.open(self.path.join(name))?;
+        if let Some(why) = self.objection(&file.metadata()?) {
+            return Err(io::Error::other(ForeignFile { name: name.to_owned(), why }));
+        }
+        Ok(file)
+    }
+
+    /// Refuses a folder that is not ours alone.
+    fn check(&self) -> Result<(), DiskError> {
+        let found = fs::metadata(&self.path).map_err(|cause| DiskError::new(&self.path, "look at it", cause))?;
+        match self.objection(&found) {
+            Some(why) => Err(DiskError::Foreign { path: self.path.clone(), why }),
+            None => Ok(()),
+        }
+    }
+
+    fn objection(&self, found: &fs::Metadata) -> Option<Foreign> {
+        if self.trusted { None } else { owner::objection(found) }
+    }
 }
 
 /// Makes the user's folder ours, or finds that it is.
-pub(super) fn claim(folder: &Path) -> Result<(), DiskError> {
-    make(folder, true)?;
-    if !is_unused(folder).map_err(|cause| DiskError::new(folder, "list it", cause))? {
+pub(super) fn claim(folder: &Folder) -> Result<(), DiskError> {
+    let path = &folder.path;
+    make(path, true)?;
+    folder.check()?;
+    if !is_unused(path).map_err(|cause| DiskError::new(path, "list it", cause))? {
         return check_mark(folder);
     }
-    write_mark(folder).map_err(|cause| DiskError::new(folder, "write to it", cause))?;
+    write_mark(folder).map_err(|cause| DiskError::new(path, "write to it", cause))?;
     check_mark(folder)
 }
 
 /// Makes the sub-folder of a dataset and rank in a folder that is ours.
-pub(super) fn enter(folder: &Path, name: &str) -> Result<PathBuf, DiskError> {
+pub(super) fn enter(folder: &Folder, name: &str) -> Result<Folder, DiskError> {
     if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
-        return Err(DiskError::BadName { path: folder.to_owned(), name: name.to_owned() });
+        return Err(DiskError::BadName { path: folder.path.clone(), name: name.to_owned() });
     }
-    let path = folder.join(name);
+    let path = folder.path.join(name);
     if path.is_symlink() {
         return Err(DiskError::NotAFolder { path });
     }
     make(&path, false)?;
-    Ok(path)
+    let entered = Folder { path, trusted: folder.trusted };
+    entered.check()?;
+    Ok(entered)
 }
 
 /// A sub-folder that is ours alone until this is dropped, or the process ends.
@@ -73,10 +106,11 @@ pub(super) struct Lock {
 
 impl Lock {
     /// Locks a sub-folder by its lock file, which is made where that is asked for.
-    fn new(path: &Path, create: bool) -> io::Result<Self> {
+    fn new(folder: &Folder, create: bool) -> io::Result<Self> {
         loop {
-            let name = path.join(LOCK);
-            let file = options().read(true).write(true).create(create).truncate(false).open(&name)?;
+            let name = folder.path.join(LOCK);
+            let mut options = OpenOptions::new();
+            let file = folder.open(LOCK, options.read(true).write(true).create(create).truncate(false))?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             let lock = Self { file, holder: std::process::id() };
             // It may have been removed as stale between opening and locking.
@@ -104,15 +138,15 @@ impl Drop for Lock {
 }
 
 /// Locks a sub-folder for this process.
-pub(super) fn lock(path: &Path) -> Result<Lock, DiskError> {
-    match Lock::new(path, true) {
+pub(super) fn lock(folder: &Folder) -> Result<Lock, DiskError> {
+    match Lock::new(folder, true) {
         Ok(mut lock) => {
             // The number is for people only: without it the lock holds as well.
             let _ = lock.file.set_len(0).and_then(|()| writeln!(lock.file, "{}", lock.holder));
             Ok(lock)
         }
-        Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Err(in_use(path)),
-        Err(cause) => Err(DiskError::new(path, "lock it", cause)),
+        Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Err(in_use(folder)),
+        Err(cause) => Err(DiskError::new(&folder.path, "lock it", cause)),
     }
 }
 
@@ -129,22 +163,24 @@ pub(super) fn clear(path: &Path) -> io::Result<()> {
 
 /// Deletes the sub-folders of `folder` that end in `suffix`, are not `keep` and are in use by nobody; gives their names.
 /// What cannot be deleted stays.
-pub(super) fn remove_stale(folder: &Path, keep: &str, suffix: &str) -> Result<Vec<String>, DiskError> {
+pub(super) fn remove_stale(folder: &Folder, keep: &str, suffix: &str) -> Result<Vec<String>, DiskError> {
     check_mark(folder)?;
-    let entries = fs::read_dir(folder).map_err(|cause| DiskError::new(folder, "list it", cause))?;
+    let entries = fs::read_dir(&folder.path).map_err(|cause| DiskError::new(&folder.path, "list it", cause))?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut removed: Vec<String> =
-        names.filter(|name| name != keep && name.ends_with(suffix) && remove(&folder.join(name)).is_ok()).collect();
+        names.filter(|name| name != keep && name.ends_with(suffix) && remove(folder, name).is_ok()).collect();
     removed.sort();
     Ok(removed)
 }
 
 /// Deletes a sub-folder that we made and nobody uses.
-fn remove(path: &Path) -> io::Result<()> {
+fn remove(folder: &Folder, name: &str) -> io::Result<()> {
+    let stale = Folder { path: folder.path.join(name), trusted: folder.trusted };
+    let path = &stale.path;
     if !fs::symlink_metadata(path)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
-    let _lock = Lock::new(path, false)?;
+    let _lock = Lock::new(&stale, false)?;
     clear(path)?;
     fs::remove_file(path.join(LOCK))?;
     fs::remove_dir(path)
@@ -182,26 +218,27 @@ fn is_unused(folder: &Path) -> io::Result<bool> {
 }
 
 /// Puts the mark there at once, so that no rank ever sees a part of it.
-fn write_mark(folder: &Path) -> io::Result<()> {
+fn write_mark(folder: &Folder) -> io::Result<()> {
     static MARKS: AtomicU32 = AtomicU32::new(0);
     let number = MARKS.fetch_add(1, Ordering::Relaxed);
-    let temporary = folder.join(format!("{MARK}.{}.{number}", std::process::id()));
-    let written = options().write(true).create(true).truncate(true).open(&temporary);
+    let name = format!("{MARK}.{}.{number}", std::process::id());
+    let temporary = folder.path.join(&name);
+    let written = folder.open(&name, OpenOptions::new().write(true).create(true).truncate(true));
     let written = written.and_then(|mut file| file.write_all(MARK_TEXT.as_bytes()));
-    written.and_then(|()| fs::rename(&temporary, folder.join(MARK))).inspect_err(|_| {
+    written.and_then(|()| fs::rename(&temporary, folder.path.join(MARK))).inspect_err(|_| {
         let _ = fs::remove_file(&temporary);
     })
 }
 
-fn check_mark(folder: &Path) -> Result<(), DiskError> {
-    let path = folder.join(MARK);
-    let bad = |why| DiskError::BadMark { path: folder.to_owned(), mark: MARK, why };
-    let kind = match fs::symlink_metadata(&path) {
+fn check_mark(folder: &Folder) -> Result<(), DiskError> {
+    let path = &folder.path;
+    let bad = |why| DiskError::BadMark { path: path.clone(), mark: MARK, why };
+    let kind = match fs::symlink_metadata(path.join(MARK)) {
         Ok(found) => found.file_type(),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-            return Err(DiskError::NotOurs { path: folder.to_owned() });
+            return Err(DiskError::NotOurs { path: path.clone() });
         }
-        Err(cause) => return Err(DiskError::new(folder, "look into it", cause)),
+        Err(cause) => return Err(DiskError::new(path, "look into it", cause)),
     };
     if kind.is_symlink() {
         return Err(bad("is a symbolic link"));
@@ -210,39 +247,45 @@ fn check_mark(folder: &Path) -> Result<(), DiskError> {
         return Err(bad("is not a file"));
     }
     let mut text = Vec::new();
-    let read = options().read(true).open(&path).and_then(|file| file.take(4096).read_to_end(&mut text));
-    read.map_err(|cause| DiskError::new(folder, "read its mark", cause))?;
+    let read = folder.open(MARK, OpenOptions::new().read(true));
+    let read = read.and_then(|file| file.take(4096).read_to_end(&mut text));
+    read.map_err(|cause| DiskError::new(path, "read its mark", cause))?;
     if text == MARK_TEXT.as_bytes() { Ok(()) } else { Err(bad("is of another version of foresee")) }
 }
 
-fn in_use(path: &Path) -> DiskError {
+fn in_use(folder: &Folder) -> DiskError {
     let mut holder = String::new();
-    let read = options().read(true).open(path.join(LOCK)).and_then(|file| file.take(32).read_to_string(&mut holder));
+    let read = folder.open(LOCK, OpenOptions::new().read(true));
+    let read = read.and_then(|file| file.take(32).read_to_string(&mut holder));
     let holder = Some(holder.trim()).filter(|holder| read.is_ok() && !holder.is_empty()).unwrap_or("unknown");
-    DiskError::InUse { path: path.to_owned(), holder: holder.to_owned() }
+    DiskError::InUse { path: folder.path.clone(), holder: holder.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn ours(folder: &tempfile::TempDir) -> Folder {
+        Folder { path: folder.path().to_owned(), trusted: false }
+    }
+
     #[test]
     fn a_lock_ends_with_its_holder_though_a_fork_has_the_file_open() {
         let folder = tempfile::TempDir::new().unwrap();
-        let first = lock(folder.path()).unwrap();
+        let first = lock(&ours(&folder)).unwrap();
         let inherited = first.file.try_clone().unwrap();
-        assert!(lock(folder.path()).is_err());
+        assert!(lock(&ours(&folder)).is_err());
         drop(first);
-        drop(lock(folder.path()).unwrap());
+        drop(lock(&ours(&folder)).unwrap());
         drop(inherited);
     }
 
     #[test]
     fn a_fork_that_ends_does_not_unlock_its_parent() {
         let folder = tempfile::TempDir::new().unwrap();
-        let parent = lock(folder.path()).unwrap();
+        let parent = lock(&ours(&folder)).unwrap();
         drop(Lock { file: parent.file.try_clone().unwrap(), holder: parent.holder + 1 });
-        assert!(lock(folder.path()).is_err());
+        assert!(lock(&ours(&folder)).is_err());
     }
 
     #[test]

@@ -3,17 +3,16 @@
 //! that did not reach the disk is found when it is read. So a crash costs samples, never wrong ones.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 
 use foresee_config::shown;
 use foresee_core::ids::SampleId;
 use twox_hash::XxHash3_64;
 
 use super::entry::Entry;
-use super::folder::{INDEX, NEW_INDEX, options};
+use super::folder::{Folder, INDEX, NEW_INDEX};
 use super::index::Holding;
 use super::segments::Shape;
 use crate::extents::Extent;
@@ -83,7 +82,7 @@ struct Record {
 /// An index that is open for changes.
 #[derive(Debug)]
 pub(super) struct Log {
-    folder: PathBuf,
+    folder: Folder,
     identity: Identity,
     file: File,
     len: u64,
@@ -94,12 +93,12 @@ pub(super) struct Log {
 impl Log {
     /// Writes a new index of what is held in place of the old one.
     pub(super) fn create<'a>(
-        folder: &Path,
+        folder: &Folder,
         identity: Identity,
         held: impl Iterator<Item = (SampleId, &'a Holding)>,
     ) -> io::Result<Self> {
-        let path = folder.join(NEW_INDEX);
-        let file = options().read(true).write(true).create(true).truncate(true).open(&path)?;
+        let mut options = OpenOptions::new();
+        let file = folder.open(NEW_INDEX, options.read(true).write(true).create(true).truncate(true))?;
         let mut writer = BufWriter::with_capacity(1 << 16, file);
         writer.write_all(&header(identity))?;
         let mut len = HEADER_BYTES;
@@ -111,15 +110,15 @@ impl Log {
             len += bytes.len() as u64;
         }
         let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
-        fs::rename(&path, folder.join(INDEX))?;
-        Ok(Self { folder: folder.to_owned(), identity, file, len, rewrite_above: SLACK_BYTES })
+        fs::rename(folder.path.join(NEW_INDEX), folder.path.join(INDEX))?;
+        Ok(Self { folder: folder.clone(), identity, file, len, rewrite_above: SLACK_BYTES })
     }
 
     /// Goes on with the old index, whose first `len` bytes are good.
-    pub(super) fn resume(folder: &Path, identity: Identity, len: u64) -> io::Result<Self> {
-        let file = options().read(true).write(true).open(folder.join(INDEX))?;
+    pub(super) fn resume(folder: &Folder, identity: Identity, len: u64) -> io::Result<Self> {
+        let file = folder.open(INDEX, OpenOptions::new().read(true).write(true))?;
         file.set_len(len)?;
-        Ok(Self { folder: folder.to_owned(), identity, file, len, rewrite_above: SLACK_BYTES })
+        Ok(Self { folder: folder.clone(), identity, file, len, rewrite_above: SLACK_BYTES })
     }
 
     /// Notes that a sample is held. A held sample with the same number is replaced.
@@ -145,7 +144,7 @@ impl Log {
         match Self::create(&self.folder, self.identity, held) {
             Ok(new) => *self = new,
             Err(cause) => {
-                let path = shown(&self.folder);
+                let path = shown(&self.folder.path);
                 tracing::warn!("cache folder {path}: cannot rewrite the index: {cause}; it grows on");
                 self.rewrite_above = self.len * 2;
             }
@@ -166,8 +165,8 @@ pub(super) const fn compact_len(records: u64) -> u64 {
 }
 
 /// Reads the index of an earlier process.
-pub(super) fn read(folder: &Path, identity: Identity) -> io::Result<Past> {
-    let file = match options().read(true).open(folder.join(INDEX)) {
+pub(super) fn read(folder: &Folder, identity: Identity) -> io::Result<Past> {
+    let file = match folder.open(INDEX, OpenOptions::new().read(true)) {
         Ok(file) => file,
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Past::Nothing),
         Err(cause) => return Err(cause),

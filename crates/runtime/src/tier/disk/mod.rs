@@ -34,7 +34,7 @@ pub use self::error::DiskError;
 pub use self::shared::{DiskView, OpenDisks};
 
 use self::entry::Entry;
-use self::folder::Lock;
+use self::folder::{Folder, Lock};
 use self::gate::Gate;
 use self::index::{Holding, Index};
 use self::log::{Identity, Log, Past};
@@ -61,6 +61,8 @@ pub struct DiskSpec {
     pub capacity: Bytes,
     /// How many bytes of the file system must stay free.
     pub floor: Bytes,
+    /// Whether somebody else may own the folder or write to it.
+    pub trusted: bool,
 }
 
 /// What a disk tier holds and what went wrong.
@@ -96,10 +98,11 @@ impl DiskTier {
         Self::open_in_segments(spec, SEGMENT_BYTES.max(largest))
     }
 
-    /// Deletes sub-folders of other datasets than `keep`'s whose names end in `suffix` (so they are of the same rank),
+    /// Deletes sub-folders of other datasets whose names end in `suffix` (so they are of the same rank),
     /// that we made and nobody uses; gives their names. Otherwise they would hold the disk for ever.
-    pub fn remove_stale(folder: &Path, keep: &str, suffix: &str) -> Result<Vec<String>, DiskError> {
-        folder::remove_stale(folder, keep, suffix)
+    pub fn remove_stale(spec: &DiskSpec, suffix: &str) -> Result<Vec<String>, DiskError> {
+        let folder = Folder { path: spec.folder.clone(), trusted: spec.trusted };
+        folder::remove_stale(&folder, &spec.name, suffix)
     }
 
     /// What is free on a folder's file system, if that can be told.
@@ -185,9 +188,10 @@ impl DiskTier {
         if spec.capacity.0 == 0 {
             return Err(DiskError::NoCapacity { path: spec.folder.clone() });
         }
-        folder::claim(&spec.folder)?;
+        let chosen = Folder { path: spec.folder.clone(), trusted: spec.trusted };
+        folder::claim(&chosen)?;
         check_total(spec)?;
-        let folder = folder::enter(&spec.folder, &spec.name)?;
+        let folder = folder::enter(&chosen, &spec.name)?;
         let lock = folder::lock(&folder)?;
         let shape = Shape { capacity: spec.capacity.0, segment: segment.min(spec.capacity.0) };
         let identity = Identity { dataset: spec.dataset, shape };
@@ -195,7 +199,10 @@ impl DiskTier {
         let segments = Segments::open(&folder, shape, spec.floor)?;
         let (index, dropped) = restore(&folder, identity, past, &Known { sizes: &spec.sizes, segments: &segments })?;
         if dropped > 0 {
-            tracing::warn!("cache folder {}: {dropped} samples were dropped: not whole, or changed", shown(&folder));
+            tracing::warn!(
+                "cache folder {}: {dropped} samples were dropped: not whole, or changed",
+                shown(&folder.path)
+            );
         }
         Ok(Self {
             label: format!("disk tier ({})", shown(&spec.folder)),
@@ -357,20 +364,20 @@ struct Known<'a> {
 }
 
 /// What is there of the same dataset; anything else makes way.
-fn recall(folder: &Path, identity: Identity) -> Result<Option<log::Held>, DiskError> {
-    let past = log::read(folder, identity).map_err(|cause| DiskError::new(folder, "read its index", cause))?;
+fn recall(folder: &Folder, identity: Identity) -> Result<Option<log::Held>, DiskError> {
+    let past = log::read(folder, identity).map_err(|cause| DiskError::new(&folder.path, "read its index", cause))?;
     match past {
         Past::Held(held) => return Ok(Some(held)),
-        Past::Useless(why) => tracing::warn!("cache folder {}: {why}: it is emptied", shown(folder)),
+        Past::Useless(why) => tracing::warn!("cache folder {}: {why}: it is emptied", shown(&folder.path)),
         Past::Nothing => {}
     }
-    folder::clear(folder).map_err(|cause| DiskError::new(folder, "empty it", cause))?;
+    folder::clear(&folder.path).map_err(|cause| DiskError::new(&folder.path, "empty it", cause))?;
     Ok(None)
 }
 
 /// The index of what is still good, and how many samples are not.
 fn restore(
-    folder: &Path,
+    folder: &Folder,
     identity: Identity,
     past: Option<log::Held>,
     known: &Known<'_>,
@@ -393,14 +400,14 @@ fn restore(
         }
     }
     let log = reopen_log(folder, identity, old_len, &entries);
-    let log = log.map_err(|cause| DiskError::new(folder, "write its index", cause))?;
+    let log = log.map_err(|cause| DiskError::new(&folder.path, "write its index", cause))?;
     let dropped = count - entries.len();
     Ok((Index::new(entries, extents, log), dropped))
 }
 
 /// A log of nothing but what is held. On a full disk, which has no room for a second one, the old one is as good.
 fn reopen_log(
-    folder: &Path,
+    folder: &Folder,
     identity: Identity,
     old_len: Option<u64>,
     entries: &HashMap<SampleId, Holding>,

@@ -2,7 +2,7 @@
 //! file is allocated in full before anything is put into it, so a disk that fills up refuses a segment, not a sample.
 //! Reads and writes go to their place from any number of threads; who may use which range is not decided here.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::error::DiskError;
-use super::folder::{data_name, options};
+use super::folder::{Folder, data_name};
 use crate::extents::Extent;
 
 /// The shape of the space.
@@ -28,7 +28,7 @@ pub(super) struct Shape {
 /// The data files of a tier.
 #[derive(Debug)]
 pub(super) struct Segments {
-    folder: PathBuf,
+    folder: Folder,
     shape: Shape,
     /// What must stay free on the file system.
     floor: Bytes,
@@ -38,13 +38,13 @@ pub(super) struct Segments {
 
 impl Segments {
     /// Finds the files that are there in full.
-    pub(super) fn open(folder: &Path, shape: Shape, floor: Bytes) -> Result<Self, DiskError> {
+    pub(super) fn open(folder: &Folder, shape: Shape, floor: Bytes) -> Result<Self, DiskError> {
         let count = shape.capacity.div_ceil(shape.segment) as usize;
         let files = (0..count).map(|_| OnceLock::new()).collect();
-        let segments = Self { folder: folder.to_owned(), shape, floor, files };
+        let segments = Self { folder: folder.clone(), shape, floor, files };
         for segment in 0..count {
             let found = segments.find(segment);
-            if let Some(file) = found.map_err(|cause| DiskError::new(folder, "open its data", cause))? {
+            if let Some(file) = found.map_err(|cause| DiskError::new(&folder.path, "open its data", cause))? {
                 let _ = segments.files[segment].set(file);
             }
         }
@@ -66,7 +66,9 @@ impl Segments {
         let range = self.range(segment);
         self.check_floor(range.len)?;
         let path = self.path(segment);
-        let file = options().read(true).write(true).create(true).truncate(true).open(&path)?;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        let file = self.folder.open(&data_name(segment), options)?;
         if let Err(cause) = reserve(&file, range.len) {
             // A part may have been allocated: nothing of it is of use.
             let _ = fs::remove_file(&path);
@@ -112,7 +114,7 @@ impl Segments {
     }
 
     fn find(&self, segment: usize) -> io::Result<Option<File>> {
-        match options().read(true).write(true).open(self.path(segment)) {
+        match self.folder.open(&data_name(segment), OpenOptions::new().read(true).write(true)) {
             Ok(file) => Ok((file.metadata()?.len() == self.range(segment).len).then_some(file)),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(cause),
@@ -125,7 +127,7 @@ impl Segments {
     }
 
     fn path(&self, segment: usize) -> PathBuf {
-        self.folder.join(data_name(segment))
+        self.folder.path.join(data_name(segment))
     }
 
     fn file(&self, segment: usize) -> io::Result<&File> {
@@ -133,7 +135,7 @@ impl Segments {
     }
 
     fn check_floor(&self, len: u64) -> io::Result<()> {
-        let free = free(&self.folder)?;
+        let free = free(&self.folder.path)?;
         if free.0 >= len.saturating_add(self.floor.0) {
             return Ok(());
         }

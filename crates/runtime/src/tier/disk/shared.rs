@@ -321,6 +321,7 @@ mod tests {
             sizes: Arc::new(Catalog::new(vec![SAMPLE; 10])),
             capacity: Bytes(3 * SAMPLE),
             floor: Bytes(0),
+            trusted: false,
         }
     }
 

@@ -4,7 +4,7 @@ mod full_disk;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ fn spec(folder: &Path, capacity: u64) -> DiskSpec {
         sizes: Arc::new(Catalog::new(SIZES.to_vec())),
         capacity: Bytes(capacity),
         floor: Bytes(0),
+        trusted: false,
     }
 }
 
@@ -465,13 +466,14 @@ fn removes_caches_of_other_datasets_of_the_same_rank_that_nobody_uses() {
     fs::write(new.folder.join("mine-rank0/index"), "mine").unwrap();
     fs::write(new.folder.join("odd-rank0/mine"), "mine").unwrap();
     symlink("mine-rank0", new.folder.join("link-rank0")).unwrap();
-    assert_eq!(DiskTier::remove_stale(&new.folder, NAME, "-rank0").unwrap(), ["old-rank0"]);
+    assert_eq!(DiskTier::remove_stale(&new, "-rank0").unwrap(), ["old-rank0"]);
     assert_eq!(fs::read_to_string(new.folder.join("mine-rank0/index")).unwrap(), "mine");
     assert_eq!(fs::read_to_string(new.folder.join("odd-rank0/mine")).unwrap(), "mine");
     assert_eq!(["old-rank1", "old-rank10"].map(|name| held(&open(&of(name)))), [[8]; 2]);
     drop(used);
-    assert_eq!(DiskTier::remove_stale(&new.folder, NAME, "-rank0").unwrap(), ["used-rank0"]);
-    assert!(DiskTier::remove_stale(folder.path(), NAME, "-rank0").is_err(), "a folder without a mark is not ours");
+    assert_eq!(DiskTier::remove_stale(&new, "-rank0").unwrap(), ["used-rank0"]);
+    let unmarked = DiskSpec { folder: folder.path().to_owned(), ..new.clone() };
+    assert!(DiskTier::remove_stale(&unmarked, "-rank0").is_err(), "a folder without a mark is not ours");
 }
 
 #[test]
@@ -537,4 +539,66 @@ fn what_was_changed_on_its_way_to_the_disk_is_a_miss() {
     assert_eq!(tier.keep_summed(SampleId(5), &bytes(5, 1), sum, None).unwrap(), Kept::Yes);
     assert_eq!(read(&tier, 5), None);
     assert_eq!(tier.corrupt(), 1);
+}
+
+#[test]
+fn what_others_may_write_is_refused_unless_it_is_trusted() {
+    let folder = TempDir::new().unwrap();
+    let spec = spec(folder.path(), 1000);
+    let trusting = DiskSpec { trusted: true, ..spec.clone() };
+    assert_eq!(keep(&open(&spec), 5), Kept::Yes);
+    let sub_folder = spec.folder.join(NAME);
+    for path in [&spec.folder, &sub_folder] {
+        fs::set_permissions(path, PermissionsExt::from_mode(0o770)).unwrap();
+        let expected =
+            format!("cache folder {} can be written by others (mode 770); choose another one", path.display());
+        assert!(objection(&spec).starts_with(&expected), "{}", objection(&spec));
+        assert!(objection(&spec).ends_with("or trust it (trust_folder = true)"));
+        assert_eq!(held(&open(&trusting)), [5]);
+        fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let files =
+        [spec.folder.join(".foresee"), sub_folder.join("foresee.lock"), sub_folder.join("index"), data_file(&spec)];
+    for path in files {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o662)).unwrap();
+        let said = objection(&spec);
+        assert!(said.contains(&format!("its file {name} can be written by others (mode 662); ")), "{said}");
+        assert_eq!(held(&open(&trusting)), [5]);
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    assert_eq!(held(&open(&spec)), [5]);
+}
+
+#[test]
+fn what_somebody_else_made_is_refused_unless_it_is_trusted() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give files to somebody else");
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let spec = spec(folder.path(), 1000);
+    let trusting = DiskSpec { trusted: true, ..spec.clone() };
+    assert_eq!(keep(&open(&spec), 5), Kept::Yes);
+    let sub_folder = spec.folder.join(NAME);
+    let files =
+        [spec.folder.join(".foresee"), sub_folder.join("foresee.lock"), sub_folder.join("index"), data_file(&spec)];
+    for path in [&spec.folder, &sub_folder].into_iter().chain(&files) {
+        chown(path, Some(12345), None).unwrap();
+        let said = objection(&spec);
+        assert!(said.contains(" belongs to user 12345, and this is user 0; "), "{said}");
+        assert_eq!(held(&open(&trusting)), [5]);
+        chown(path, Some(0), None).unwrap();
+    }
+    assert_eq!(held(&open(&spec)), [5]);
+}
+
+/// Why a tier of small segments is refused.
+fn objection(spec: &DiskSpec) -> String {
+    DiskTier::open_in_segments(spec, 64).unwrap_err().to_string()
+}
+
+/// The first data file of a tier.
+fn data_file(spec: &DiskSpec) -> PathBuf {
+    spec.folder.join(NAME).join("data-00000")
 }
