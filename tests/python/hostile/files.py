@@ -367,8 +367,8 @@ WEIGHTS = list(_WEIGHTED.values())
 def damage(folders: list[Path], rng: random.Random) -> str | None:
     """Does to a file of a cache what bad disks, full disks and tidy people do."""
     found = (path for folder in folders for path in folder.rglob("*"))
-    # The mark says that a folder is the project's to write to: without it, it is refused.
-    files = sorted(path for path in found if path.is_file() and path.name != ".foresee")
+    # The mark says that a folder is the project's to write to: one that is gone or damaged is refused, as it should be.
+    files = sorted(path for path in found if path.is_file() and not path.name.startswith(".foresee"))
     if not files:
         return None
     path = rng.choice(files)

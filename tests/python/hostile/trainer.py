@@ -2,6 +2,7 @@
 
 import collections
 import json
+import logging
 import random
 import signal
 import time
@@ -101,14 +102,16 @@ class Trainer:
             classes = dataset.classes if isinstance(dataset, foresee.ImageFolder) else []
             labels, sizes = dataset.labels.tolist(), dataset.sizes.tolist()
             self.say("listed", paths=dataset.paths(), labels=labels, sizes=sizes, classes=classes)
-            for left in reversed(range(self.plan.jobs)):
+            still_open = []
+            for _ in range(self.plan.jobs):
                 self.say("job")
                 job = foresee.Job(dataset, **self.plan.arguments, config={"tier": self.plan.tiers})
                 given_up = self.train(job)
                 origins = {name: origin["samples"] for name, origin in job.stats()["origins"].items()}
                 self.say("ended", origins=origins, given_up=given_up)
-                if left or self.plan.closes:
+                if self.plan.closes:
                     job.close()
+                still_open.append(job)
         except foresee.ForeseeError as error:
             self.say("refused", kind=type(error).__name__, text=str(error))
 
@@ -122,6 +125,8 @@ class Trainer:
     def train(self, job: foresee.Job) -> bool:
         """Takes all there is; returns whether it gave up because of a sample."""
         if self.plan.interrupt_s is not None:
+            # What a handler raises while a warning is logged ends there.
+            logging.raiseExceptions = False
             signal.signal(signal.SIGALRM, self.interrupt)
             signal.setitimer(signal.ITIMER_REAL, self.plan.interrupt_s, self.plan.interrupt_s)
         failed: collections.Counter[int] = collections.Counter()
@@ -141,15 +146,22 @@ class Trainer:
     def take(self, job: foresee.Job) -> bool:
         self.armed = True
         try:
-            got = job.get() if self.plan.single else next(job, None)
+            for got in iter(job.get, None) if self.plan.single else job:
+                # The interpreter looks after signals at calls and at the ends of loops: what is here was handed over.
+                self.armed = False
+                self.note(got, job)
+                return True
+            return False
         finally:
             self.armed = False
+
+    def note(self, got: Any, job: foresee.Job) -> None:
         if isinstance(got, foresee.Batch):
-            where = {"epoch": got.epoch, "step": got.step, "position": job.position, "indices": got.indices.tolist()}
-            self.say("batch", got=[self.keep(data) for data in got.data], labels=got.labels.tolist(), **where)
-        elif got is not None:
+            where = {"epoch": got.epoch, "step": got.step, "position": job.position}
+            numbers = {"labels": got.labels.tolist(), "indices": got.indices.tolist()}
+            self.say("batch", got=[self.keep(data) for data in got.data], **numbers, **where)
+        else:
             self.say("sample", got=[self.keep(got[0])], labels=[got[1]])
-        return got is not None
 
     def keep(self, data: Any) -> str:
         """For the judge to look at; returns its name."""
@@ -158,7 +170,7 @@ class Trainer:
             (self.seen / name).write_bytes(data)
         return name
 
-    def interrupt(self, _signal: int, frame: Any) -> None:
-        """Raises inside of the package only: what it has returned is the caller's to lose."""
-        if self.armed and frame.f_globals["__name__"].startswith("foresee"):
+    def interrupt(self, *_: object) -> None:
+        if self.armed:
+            self.armed = False
             raise Interrupted
