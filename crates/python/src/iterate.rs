@@ -66,6 +66,7 @@ fn answer<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<T> {
 /// as it was, and `leave` is called: where those are not written in Python no signal handler can come between. For the main
 /// thread.
 #[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "what Python gives is converted")]
 pub(crate) fn call_and_restore<'py>(
     call: &Bound<'py, PyAny>,
     stacks: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,

@@ -3,7 +3,7 @@
 //! in which they were made and compares.
 //!
 //! Memory of kept samples is no copy: a child sees the parent's. What the parent's trainer held at a fork, the child may
-//! look at as long as it lives, so that memory is not used again before. Forks are counted ([`forks`]), and each child is
+//! look at as long as it lives, so that memory is not used again before. Forks are counted (`forks`), and each child is
 //! given a page of a file that only it and its own children have mapped: while they do, the file cannot be sealed.
 
 use std::cell::Cell;

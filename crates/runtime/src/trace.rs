@@ -157,10 +157,9 @@ fn open_own(path: &Path) -> io::Result<(File, PathBuf)> {
     for number in 0..NAMES_MAX {
         let tried = if number == 0 { path.to_owned() } else { marked(path, &number.to_string()) };
         let file = options.open(&tried)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) => continue,
-            // A storage without locks: it is then as it is without them.
-            Ok(()) | Err(_) => {}
+        // On a storage without locks nothing is said to be taken.
+        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
+            continue;
         }
         file.set_len(0)?;
         if number > 0 {

@@ -173,7 +173,7 @@ proptest! {
         spec.config.staging.capacity_bytes = staging_samples * source.largest();
         spec.config.tiers = vec![tier(TierKind::Memory, source.total() * percents.0 / 100)];
         if let Some(percent) = percents.1 {
-            let kind = TierKind::Disk { path: folder.path().into(), free_space_floor_bytes: 0 };
+            let kind = TierKind::Disk { path: folder.path().into(), free_space_floor_bytes: 0, trust_folder: false };
             spec.config.tiers.push(tier(kind, source.total() * percent / 100));
         }
         let job = Job::new(spec).unwrap();

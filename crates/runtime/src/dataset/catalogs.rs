@@ -18,7 +18,7 @@ use crate::owner;
 /// More than anybody trains on in turns.
 const CATALOGS_MAX: usize = 64;
 
-/// Thirty or so catalogs of ImageNet's size.
+/// Some thirty catalogs of a million files each.
 const BYTES_MAX: u64 = 2 << 30;
 
 /// Nobody takes that long to write a catalog.
