@@ -121,7 +121,6 @@ class _Local(threading.local):
 
 _local = _Local()
 
-
 #: A thread's modes: how many there are, and what takes the last one away.
 _MODES = (
     (torch._C._len_torch_function_stack, torch._C._pop_torch_function_stack),

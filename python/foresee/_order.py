@@ -105,3 +105,22 @@ def generators(*holders: Any) -> list[Any]:
     inner = [getattr(one, "sampler", None) for one in holders]
     found = [one if hasattr(one, "get_state") else getattr(one, "generator", None) for one in (*holders, *inner)]
     return list({id(one): one for one in found if hasattr(one, "get_state")}.values())
+
+
+def generator_states(state: Mapping[str, Any], held: list[Any]) -> list[bytes]:
+    """What a state says of the generators that draw the order."""
+    given = state.get("generators", [])
+    try:
+        states = [bytes.fromhex(one) for one in given]
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(
+            "state['generators']: no list of hexadecimal texts; give what state_dict() returned"
+        ) from None
+    if len(held) != len(states):
+        raise ConfigError(f"state: {len(states)} generators then, {len(held)} now; make the loader as it was")
+    for one, saved in zip(held, states, strict=True):
+        if (size := len(one.get_state())) != len(saved):
+            raise ConfigError(
+                f"state['generators']: one of {len(saved)} bytes, not {size}; give what state_dict() returned"
+            )
+    return states

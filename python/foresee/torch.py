@@ -336,12 +336,14 @@ class DataLoader:
             raise ConfigError("state: one run has a sampler, the other has none; make the loader as it was")
         if (seed := state.get("loader_seed", self.job.seed)) != self.job.seed:
             raise ConfigError(f"state: its loader has seed={seed}, this one {self.job.seed}; make it with seed={seed}")
-        if (batch := state.get("global_batch", world := self.job.world_size)) < world:
+        batch = _check.whole("state['global_batch']", state.get("global_batch", world := self.job.world_size), 0, 2**32)
+        if batch < world:
             raise ConfigError(f"state: its steps have {batch} samples, too few for {world} ranks; use at most {batch}")
-        held, saved = _order.generators(self.generator, self._drawn), state.get("generators", [])
-        if len(held) != len(saved):
-            raise ConfigError(f"state: {len(saved)} generators then, {len(held)} now; make the loader as it was")
+        held = _order.generators(self.generator, self._drawn)
+        saved = _order.generator_states(state, held)
         loaded = _order.batches(state)
+        if loaded is not None and place[1] > len(loaded):
+            raise ConfigError(f"state['step']={place[1]}: its epoch has {len(loaded)} batches")
         self._stop_running()
         if self._drawn is None and binds:
             self.job.load_state_dict(state)
@@ -352,7 +354,7 @@ class DataLoader:
             for _ in self._drawn if state.get("drawn") else ():
                 pass
         for one, numbers in zip(held, saved, strict=True):
-            one.set_state(_torch.tensor(list(bytes.fromhex(numbers)), dtype=_torch.uint8))
+            one.set_state(_torch.tensor(list(numbers), dtype=_torch.uint8))
         self._loaded_batches = self._epoch_batches = loaded
         self._begin = place
         self._resumes = bool(state.get("begun", place[1] > 0))

@@ -217,6 +217,31 @@ def test_states_of_other_jobs_are_refused(files):
     assert next(job).step == 0
 
 
+ABSURD = [0, 7, 2**31, 2**32 - 1, 2**32, 2**70, -1, 0.5, float("nan"), None, "x", [], {}, b"x"]
+
+
+def test_an_edited_state_is_refused_at_once_or_ends(files):
+    job = foresee.Job(files(10), 2, 2, seed=1)
+    next(job), job.get()
+    state = job.state_dict()
+    edited = [{**state, key: value} for key in state for value in ABSURD]
+    edited += [{**state, "index": 0, "began_with": number, "global_batch": number} for number in (2**31, 2**32 - 1)]
+    for one in edited:
+        try:
+            job.load_state_dict(one)
+        except foresee.ForeseeError as wrong:
+            key = next(key for key in state if one[key] is not state[key])
+            assert "\n" not in str(wrong) and (key in str(wrong) or "the state is" in str(wrong)), str(wrong)
+        else:
+            assert sum(len(batch) for batch in job) <= 20
+
+
+def test_a_state_that_began_with_more_ranks_than_there_are_is_refused(files):
+    job = foresee.Job(files(10), 2, 2)
+    said = refused(lambda: job.load_state_dict({**job.state_dict(), "began_with": 2**31}))
+    assert said.startswith("state: began_with=2147483648 with global_batch=2, which no job can have saved; give what")
+
+
 def test_a_closed_job_says_so(files):
     job = foresee.Job(files(10), 2, 1)
     next(job)

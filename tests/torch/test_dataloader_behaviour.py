@@ -587,6 +587,10 @@ def test_a_state_of_a_sampler_goes_on_with_its_batches_and_then_with_ours(rows):
         ({"epoch": 0, "step": 0, "shuffle": "sampler", "batches": [["x"]]}, "state..batches"),
         ({"epoch": 0, "step": 0, "shuffle": "sampler", "loader_seed": 9}, "seed=9"),
         ({"epoch": 0, "step": 0, "shuffle": "sampler", "generators": ["00"]}, "1 generators then"),
+        ({"epoch": 0, "step": 0, "shuffle": "sampler", "generators": 5}, "state..generators"),
+        ({"epoch": 0, "step": 0, "shuffle": "sampler", "generators": ["x"]}, "state..generators"),
+        ({"epoch": 0, "step": 9, "shuffle": "sampler", "batches": [[1]]}, "state..step"),
+        ({"epoch": 0, "step": 0, "shuffle": "sampler", "global_batch": "4"}, "state..global_batch"),
     ],
 )
 def test_what_is_no_state_is_refused_in_one_line(rows, state, said):

@@ -12,6 +12,8 @@ import pytest
 import torch
 from alarms import Alarm, Alarms
 from foresee import transforms
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 SIZE, SAMPLES, BATCH = 48, 41, 3
 STEPS = -(-SAMPLES // BATCH)
@@ -111,6 +113,19 @@ def test_an_alarm_in_a_transform_is_no_broken_sample(rows, workers):
                 alarms.armed[0] = False
     assert got == expected
     assert alarms.raised > 0
+
+
+def test_modes_of_torch_that_a_handler_kept_from_being_left_are_left(rows):
+    def entered(number):
+        torch._C._push_on_torch_function_stack(TorchFunctionMode())
+        torch._C._push_on_torch_dispatch_stack(TorchDispatchMode())
+        raise KeyboardInterrupt
+
+    with foresee.torch.DataLoader(Mapped(rows[0], entered), BATCH) as loader, pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    assert torch._C._len_torch_function_stack() == torch._C._len_torch_dispatch_stack() == 0
+    with pytest.raises(foresee.ForeseeError, match="no sample is being made"):
+        foresee.torch.sample_seed()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -114,6 +114,7 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
         | JobError::Curve(_)
         | JobError::Trace { .. }
         | JobError::MidBatch { .. }
+        | JobError::BeganWith { .. }
         | JobError::OtherJob { .. }
         | JobError::Seek { .. } => error(py, Kind::Config, said),
     }

@@ -19,6 +19,7 @@ use foresee_runtime::{dataset, fork};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use serde_json::Value;
 
 use crate::batch::{Batch, Sample};
 use crate::convert::{from_python, into_toml, to_python};
@@ -294,9 +295,11 @@ impl Job {
 
     fn load(&self, py: Python<'_>, state: &Bound<'_, PyDict>) -> PyResult<()> {
         let value = from_python(state, "state", 0)?;
-        let saved: Saved = serde_json::from_value(value)
-            .map_err(|wrong| error(py, Kind::Config, format!("state: {wrong}; give what state_dict() returned")))?;
         let job = self.job(py)?;
+        let saved = serde_json::from_value::<Saved>(value.clone()).map_err(|wrong| {
+            let key = wrong_key(&value, &job.save()).map_or_else(String::new, |key| format!("['{key}']"));
+            error(py, Kind::Config, format!("state{key}: {wrong}; give what state_dict() returned"))
+        })?;
         py.detach(|| job.load(&saved)).map_err(|wrong| errors::job(py, &wrong))?;
         self.held().loaded = Some(saved);
         log::drain(py)
@@ -343,6 +346,18 @@ impl Buffer {
     fn __repr__(&self) -> String {
         format!("Buffer({} bytes at {:#x})", self.len, self.address)
     }
+}
+
+/// Which value of a state is none that it can have: the one without which it could be read.
+fn wrong_key(state: &Value, sound: &Saved) -> Option<String> {
+    let Ok(Value::Object(sound)) = serde_json::to_value(sound) else { return None };
+    let is_wrong = |(key, value): &(String, Value)| {
+        let mut mended = state.clone();
+        mended[key] = value.clone();
+        serde_json::from_value::<Saved>(mended).is_ok()
+    };
+    let had = sound.into_iter().filter(|(key, _)| state.get(key).is_some());
+    had.into_iter().find(is_wrong).map(|(key, _)| key)
 }
 
 fn shuffle(arguments: &Arguments<'_>) -> PyResult<Shuffle> {

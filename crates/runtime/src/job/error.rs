@@ -130,6 +130,16 @@ pub enum JobError {
         /// In this job.
         now: String,
     },
+    /// A state that no job can have saved.
+    #[error(
+        "state: began_with={began_with} with global_batch={global_batch}, which no job can have saved; give what state_dict() returned"
+    )]
+    BeganWith {
+        /// Ranks that the job began with.
+        began_with: u32,
+        /// Samples of all of them in a step.
+        global_batch: u32,
+    },
     /// Samples of a batch cannot be dealt anew once some were handed over.
     #[error(
         "the state is {index} samples into a batch of {then} ranks and cannot go on with {now}: save it between two batches"

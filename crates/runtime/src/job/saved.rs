@@ -11,6 +11,9 @@ use super::spec::JobSpec;
 /// The layout of this record.
 const VERSION: u32 = 1;
 
+/// More ranks than any job has.
+const RANKS_MAX: u32 = 1 << 20;
+
 /// Where a job stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
@@ -74,6 +77,7 @@ impl Saved {
         same("size of the dataset", &self.bytes, &spec.catalog.total().0)?;
         same("tail", &self.tail, &tail_name(spec.tail).to_owned())?;
         same("drop_last", &self.drop_last, &spec.drop_last)?;
+        self.check_ranks()?;
         let deal = if matches!(spec.shuffle, Shuffle::Feistel { .. }) { Deal::Blocked } else { Deal::Strided };
         let layout = Layout::new(LayoutSpec {
             positions,
@@ -92,6 +96,16 @@ impl Saved {
         }
         let redealt = layout.redealt(spec.dealt_to())?;
         Ok(if spec.tail == Tail::Pad { redealt.filled() } else { redealt })
+    }
+
+    /// All ranks have the same batch size; and where tails are padded for more of them than there are, an epoch has no end.
+    fn check_ranks(&self) -> Result<(), JobError> {
+        let Self { began_with, global_batch, .. } = *self;
+        let divides = began_with > 0 && global_batch > 0 && global_batch.is_multiple_of(began_with);
+        if divides && began_with <= RANKS_MAX {
+            return Ok(());
+        }
+        Err(JobError::BeganWith { began_with, global_batch })
     }
 
     /// How many samples of the next batch were handed over already.
