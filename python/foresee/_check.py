@@ -2,7 +2,7 @@
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._errors import ArgumentTypeError, ConfigError
@@ -49,3 +49,14 @@ def path(name: str, value: Any) -> str:
     if not isinstance(value, str | bytes | os.PathLike):
         raise ArgumentTypeError(f"{name}={shown(value)}: give a path")
     return os.fsdecode(value)
+
+
+def config(config: Any) -> Any:
+    """What says how to load: a path, a dictionary or nothing."""
+    if config is None:
+        return None
+    if isinstance(config, Mapping):
+        return dict(config)
+    if not isinstance(config, str | os.PathLike):
+        raise ArgumentTypeError(f"config={shown(config)}: give a path of a foresee.toml, a dict or None")
+    return os.fspath(config)

@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 from . import _check, _launch, _native, transforms
 from ._errors import ArgumentTypeError, ConfigError, DatasetError
 
+#: A path of a ``foresee.toml``, a dict of the same shape, or None for the file that is found.
+Config = str | os.PathLike[str] | Mapping[str, Any] | None
+
 
 class Dataset:
     """What a job reads. Make one with :class:`Files` or :class:`ImageFolder`."""
@@ -17,6 +20,8 @@ class Dataset:
     #: What is done to images on their way into a batch; None hands samples over as they are.
     transform: transforms.Transform | None = None
     _told: dict[str, Any] | None = None
+    #: Says where its catalog is saved.
+    _config: Config = None
 
     def __len__(self) -> int:
         """How many samples there are."""
@@ -62,7 +67,7 @@ class Dataset:
 class Files(Dataset):
     """A list of files: sample k is ``paths[k]``, its label ``labels[k]``.
 
-    With ``transform`` (see :mod:`foresee.transforms`) the files are images, and batches are arrays. ``throttle`` is an emulated storage (see :func:`emulate`) that the files are read through.
+    With ``transform`` (see :mod:`foresee.transforms`) the files are images, and batches are arrays. ``throttle`` is an emulated storage (see :func:`emulate`) that the files are read through. ``config``, as for :class:`Job`, says where the catalog is saved.
     """
 
     def __init__(
@@ -72,18 +77,21 @@ class Files(Dataset):
         *,
         transform: transforms.Transform | None = None,
         throttle: _native.Throttle | None = None,
+        config: Config = None,
     ) -> None:
         self._transform_with(transform)
+        self._config = _check.config(config)
         if isinstance(paths, str | bytes | os.PathLike) or not isinstance(paths, Iterable):
             raise ArgumentTypeError(f"paths={_check.shown(paths)}: give a list of paths")
         names = [_check.path(f"paths[{index}]", name) for index, name in enumerate(paths)]
-        self._inner = _native.Dataset.files(names, _labels(labels), _throttle(throttle), _terminal())
+        self._inner = _native.Dataset.files(names, _labels(labels), _throttle(throttle), _terminal(), self._config)
 
     @classmethod
     def _part(cls, whole: Dataset, indices: list[int]) -> "Files":
         """Some samples of another dataset: nothing is listed again."""
         part = cls.__new__(cls)
         part._transform_with(whole.transform)
+        part._config = whole._config
         part._inner = whole._inner.part(indices)
         return part
 
@@ -94,6 +102,7 @@ class Files(Dataset):
         *,
         transform: transforms.Transform | None = None,
         throttle: _native.Throttle | None = None,
+        config: Config = None,
     ) -> "Files":
         """The files that a text file lists, one a line: ``path<TAB>label``, ``path,label`` or ``path``.
 
@@ -101,12 +110,15 @@ class Files(Dataset):
         """
         files = cls.__new__(cls)
         files._transform_with(transform)
-        files._inner = _native.Dataset.manifest(_check.path("path", path), _throttle(throttle), _terminal())
+        files._config = _check.config(config)
+        files._inner = _native.Dataset.manifest(
+            _check.path("path", path), _throttle(throttle), _terminal(), files._config
+        )
         return files
 
     def __reduce__(self) -> tuple[Any, ...]:
         labels = self.labels.tolist() if self._inner.has_labels else None
-        return _files, (type(self), self.paths(), labels, self.transform, self.throttle)
+        return _files, (type(self), self.paths(), labels, self.transform, self.throttle, self._config)
 
 
 class ImageFolder(Dataset):
@@ -119,6 +131,7 @@ class ImageFolder(Dataset):
     :param loader: only torchvision's own, which means none: foresee opens the files.
     :param is_valid_file: whether a path is a sample; without it, its ending says so.
     :param allow_empty: whether a class may be without samples.
+    :param config: as for :class:`Job`; says where the catalog is saved.
     """
 
     def __init__(
@@ -131,8 +144,10 @@ class ImageFolder(Dataset):
         allow_empty: bool = False,
         *,
         throttle: _native.Throttle | None = None,
+        config: Config = None,
     ) -> None:
         self._transform_with(transform)
+        self._config = _check.config(config)
         _refuse_loader(loader)
         for name, given in (("target_transform", target_transform), ("is_valid_file", is_valid_file)):
             if given is not None and not callable(given):
@@ -145,18 +160,21 @@ class ImageFolder(Dataset):
             "is_valid_file": is_valid_file,
             "allow_empty": _check.flag("allow_empty", allow_empty),
             "throttle": _throttle(throttle),
+            "config": self._config,
         }
         #: Where labels are not the places in the list of classes.
         self._targets: list[int] | None = None
         if is_valid_file is None and not allow_empty:
-            self._inner = _native.Dataset.image_folder(self.root, throttle, _terminal())
+            self._inner = _native.Dataset.image_folder(self.root, throttle, _terminal(), self._config)
             self._classes = self._inner.classes
         else:
             self._classes, paths, targets = _chosen(self.root, is_valid_file or _is_image, allow_empty)
-            self._inner = _native.Dataset.files(paths, targets, throttle, _terminal())
+            self._inner = _native.Dataset.files(paths, targets, throttle, _terminal(), self._config)
         if target_transform is not None:
             self._targets = self.labels.tolist()
-            self._inner = _native.Dataset.files(self.paths(), self._changed(target_transform), throttle, _terminal())
+            self._inner = _native.Dataset.files(
+                self.paths(), self._changed(target_transform), throttle, _terminal(), self._config
+            )
 
     def _changed(self, change: Callable[[int], int]) -> list[int]:
         labels = []
@@ -291,8 +309,9 @@ def _files(
     labels: list[int] | None,
     transform: transforms.Transform | None,
     throttle: _native.Throttle | None,
+    config: Config = None,
 ) -> Files:
-    return kind(paths, labels, transform=transform, throttle=throttle)
+    return kind(paths, labels, transform=transform, throttle=throttle, config=config)
 
 
 def _image_folder(

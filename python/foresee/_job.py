@@ -109,7 +109,7 @@ class Job(_native.Batches):
             "assignment": _check.choice("assignment", assignment, ("order", "local", "own")),
             "on_error": _check.choice("on_error", on_error, ("raise", "skip")),
             "threads": None if threads is None else _check.whole("threads", threads, 1, _THREADS_MAX),
-            "config": _config(config),
+            "config": _check.config(config),
             "rank": found[0],
             "world_size": found[1],
         }
@@ -303,16 +303,6 @@ def _shuffle(shuffle: Any, epochs: int) -> Any:
     if len(lists) != epochs:
         raise ConfigError(f"{len(lists)} explicit orders were given for {epochs} epochs: give one for each")
     return lists
-
-
-def _config(config: Any) -> Any:
-    if config is None:
-        return None
-    if isinstance(config, Mapping):
-        return dict(config)
-    if not isinstance(config, str | os.PathLike):
-        raise ArgumentTypeError(f"config={_check.shown(config)}: give a path of a foresee.toml, a dict or None")
-    return os.fspath(config)
 
 
 def _say_alone(rank: int, world_size: int) -> None:

@@ -140,16 +140,21 @@ class Throttle:
 
 class Dataset:
     @staticmethod
-    def image_folder(root: str, throttle: Throttle | None = None, progress: TextIO | None = None) -> Dataset: ...
+    def image_folder(
+        root: str, throttle: Throttle | None = None, progress: TextIO | None = None, config: Any = None
+    ) -> Dataset: ...
     @staticmethod
     def files(
         paths: Sequence[str],
         labels: Sequence[int] | None = None,
         throttle: Throttle | None = None,
         progress: TextIO | None = None,
+        config: Any = None,
     ) -> Dataset: ...
     @staticmethod
-    def manifest(path: str, throttle: Throttle | None = None, progress: TextIO | None = None) -> Dataset: ...
+    def manifest(
+        path: str, throttle: Throttle | None = None, progress: TextIO | None = None, config: Any = None
+    ) -> Dataset: ...
     def part(self, indices: Sequence[int]) -> Dataset: ...
     @property
     def has_labels(self) -> bool: ...

@@ -104,7 +104,7 @@ class DataLoader:
         self.prefetch_factor = _PREFETCH if prefetch_factor is None and num_workers > 0 else prefetch_factor
         self.persistent_workers, self.pin_memory_device, self.in_order = persistent_workers, pin_memory_device, in_order
         self.multiprocessing_context = multiprocessing_context
-        self._mapped, self._source = _source(dataset)
+        self._mapped, self._source = _source(dataset, config)
         if worker_init_fn is not None and self._mapped is None:
             warnings.warn("worker_init_fn: not called, no worker of this dataset runs Python", stacklevel=2)
         if shuffle and generator is not None:
@@ -500,7 +500,7 @@ class DataLoader:
         return Feeder(self.job._inner, maker, self._workers, epoch, sizes, ahead)
 
 
-def _source(dataset: Any) -> tuple[Mapped | None, Dataset]:
+def _source(dataset: Any, config: Any) -> tuple[Mapped | None, Dataset]:
     """The dataset that the job reads, and how its samples are made where Python makes them."""
     whole, indices = unwrapped(dataset)
     if isinstance(whole, Dataset):
@@ -508,8 +508,8 @@ def _source(dataset: Any) -> tuple[Mapped | None, Dataset]:
     mapped = Mapped.of(dataset)
     transform = mapped.transform
     if isinstance(transform, transforms.Transform):
-        return None, Files(mapped.paths(), mapped.labels(), transform=transform)
-    return mapped, Files(mapped.paths())
+        return None, Files(mapped.paths(), mapped.labels(), transform=transform, config=config)
+    return mapped, Files(mapped.paths(), config=config)
 
 
 def _part(whole: Dataset, indices: list[int]) -> Files:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pickle
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -85,6 +86,29 @@ def test_a_charge_that_is_no_number_of_bytes(n_bytes):
     storage = foresee.emulate("errors", 100.0)
     said = refused(lambda: storage.charge(n_bytes), ValueError)
     assert said == f"n_bytes={n_bytes!r}: give a number of bytes, 0 or more"
+
+
+def test_where_catalogs_are_saved_is_for_the_dataset_to_know(tmp_path, monkeypatch):
+    monkeypatch.delenv("FORESEE_CATALOG_PATH")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    (tmp_path / "data" / "class").mkdir(parents=True)
+    (tmp_path / "data" / "class" / "x.jpg").write_bytes(b"x")
+    catalogs = tmp_path / "catalogs"
+    config = {"catalog": {"path": str(catalogs)}}
+    dataset = foresee.ImageFolder(tmp_path / "data")
+    said = refused(lambda: foresee.Job(dataset, 1, 1, config=config), foresee.ConfigError)
+    assert said.startswith(
+        f'config: catalog.path: "{catalogs}" comes too late, the dataset was listed with "{tmp_path}/user'
+    )
+    assert said.endswith("give the dataset this config, too: foresee.ImageFolder(..., config=...)")
+    assert not catalogs.exists()
+    dataset = foresee.ImageFolder(tmp_path / "data", config=config)
+    assert len(list(catalogs.iterdir())) == 1
+    for again in (dataset, pickle.loads(pickle.dumps(dataset)), foresee.Files(dataset.paths(), config=config)):
+        with foresee.Job(again, 1, 1, config=config) as job:
+            assert [bytes(data) for batch in job for data in batch.data] == [b"x"]
+        foresee.Job(again, 1, 1).close()
+    assert "config=3: give a path" in refused(lambda: foresee.ImageFolder(tmp_path / "data", config=3), TypeError)
 
 
 def test_datasets_that_are_none(tmp_path):

@@ -121,6 +121,23 @@ def test_stats_tell_where_samples_came_from(files):
     assert "delivered   120 samples" in job.summary()
 
 
+def test_the_minimum_of_lists_counts_what_they_name_as_often_as_they_do(files):
+    dataset = files(40, size=1000)
+    config = {"tier": [{"kind": "memory", "capacity": 40_000}]}
+
+    def told(lists, **options) -> tuple[int, int]:
+        with foresee.Job(dataset, 5, len(lists), shuffle=lists, **options) as job:
+            for _ in job:
+                pass
+            return job.stats()["source_minimum_bytes"], job.stats()["source_bytes"]
+
+    few = [list(range(10)), list(range(5, 15)), list(range(10))]
+    assert told(few, config=config) == (15_000, 15_000)
+    assert told(few, config={"tier": []}) == (30_000, 30_000)
+    minimum, read = told([[0, 0, 0, 1, 1] * 8, [2, 0, 2, 0, 2] * 8], config=config)
+    assert minimum == 3_000 <= read
+
+
 def test_a_trace_tells_of_every_read_and_batch(files, tmp_path):
     trace = tmp_path / "trace.jsonl"
     with foresee.Job(files(20), 5, 2, config={"trace": {"path": str(trace)}}) as job:

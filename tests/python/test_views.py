@@ -177,7 +177,8 @@ def test_manifests_list_files_with_labels(folder, tmp_path):
     assert (dataset.labels, dataset.path(0)) == ([7, -1], str(tmp_path / "0002.bin"))
 
 
-def test_class_names_that_are_no_text_stay_apart_as_in_python(tmp_path):
+def test_class_names_that_are_no_text_stay_apart_as_in_python(tmp_path, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("FORESEE_CATALOG_PATH", str(tmp_path_factory.mktemp("catalogs")))
     for name in (b"no\xfe", b"no\xff", b"\xf0\x9f\x98\x80", b"plain"):
         folder = os.fsencode(tmp_path) + b"/" + name
         os.mkdir(folder)  # noqa: PTH102, a name of bytes

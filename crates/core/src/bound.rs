@@ -2,8 +2,11 @@
 //!
 //! A sample used in two successive epochs is carried across or read again, so with `A_e` the samples of epoch e and K
 //! the payload that all tiers together can carry, source bytes are at least `s(A_1) + sum over e >= 2 of max(0, s(A_e) - K)`.
+//! One rank's own minimum follows from its accesses one by one.
 
-use crate::ids::{Epoch, Position, Rank, Step};
+use std::collections::BTreeMap;
+
+use crate::ids::{Epoch, Rank, SampleId, Step};
 use crate::policy::Brief;
 use crate::stream::{Mark, Stream};
 use crate::units::Bytes;
@@ -44,72 +47,139 @@ fn used(brief: &Brief, epoch: Epoch) -> Bytes {
     brief.catalog.total().saturating_sub(dropped.sum())
 }
 
-/// The least that one rank reads from the source when nobody serves it, from the start to the end of the job, with `held`
-/// bytes of what it uses already in its tiers.
+/// The least that one rank reads from the source when nobody serves it, from the start to the end of the job, with
+/// `held` in its tiers before. `None` where finding out would take too long.
 ///
-/// After a start in the middle of an epoch, what that epoch had left behind is new to the rank in the next one.
-pub fn lone_minimum(brief: &Brief, rank: Rank, held: Bytes) -> Bytes {
-    let from = brief.start;
-    if from.epoch.0 >= brief.orders.epochs() {
-        return Bytes(0);
+/// Samples may be missing from epochs or come several times in one, as lists and samplers have it. Between two uses a
+/// sample is in a tier or read again for the second, so each pair of uses saves its bytes at most if these take room all
+/// that time. The most that can be saved is what Belady saves, byte by byte: whenever there are more than fit, those that
+/// are used last go. No policy does better, and where all samples have one size, whole samples do as well.
+pub fn lone_minimum(brief: &Brief, rank: Rank, held: &[SampleId]) -> Option<Bytes> {
+    if brief.start.epoch.0 >= brief.orders.epochs() {
+        return Some(Bytes(0));
     }
-    let carried = carried_by_one(brief);
-    let rest = uses_of(brief, rank, from);
-    let whole = |epoch| uses_of(brief, rank, Mark { epoch, step: Step(0) });
-    let mut minimum = rest.saturating_sub(held);
-    for epoch in (from.epoch.0 + 1..brief.orders.epochs()).map(Epoch) {
-        // Where a rank is alone in its world it uses the same samples in every epoch, else others.
-        let seen =
-            if epoch.0 == from.epoch.0 + 1 && brief.hosts.ranks() == 1 { rest.max(held) } else { Bytes(u64::MAX) };
-        minimum += whole(epoch).saturating_sub(Bytes(carried.0.min(seen.0)));
+    let epochs = u64::from(brief.orders.epochs() - brief.start.epoch.0);
+    let accesses = brief.layout.rank_len(rank).saturating_mul(epochs);
+    if accesses <= ACCESSES_SWEPT {
+        return Some(swept(brief, rank, held));
     }
-    minimum.max(distinct(brief, rank).saturating_sub(held))
+    (is_plain(brief) || accesses <= ACCESSES_COUNTED).then(|| by_epoch(brief, rank, held))
 }
 
-/// What a rank of several uses at all: none of it can come from elsewhere.
-fn distinct(brief: &Brief, rank: Rank) -> Bytes {
-    let accesses = brief.layout.rank_len(rank).saturating_mul(u64::from(brief.orders.epochs()));
-    if brief.hosts.ranks() == 1 || accesses > ACCESSES_MAX {
-        return Bytes(0);
-    }
-    let mut seen = vec![false; brief.catalog.len() as usize];
-    let accesses = Stream::new(brief.orders.clone(), brief.layout.clone(), rank, brief.start);
-    let new = accesses.filter(|access| !std::mem::replace(&mut seen[access.sample.index()], true));
-    new.map(|access| brief.catalog.size(access.sample)).sum()
-}
+/// Accesses of which all next uses are kept at once: 32 MB, and about a second.
+const ACCESSES_SWEPT: u64 = 1 << 22;
 
-/// Accesses that are looked at one by one: a fraction of a second.
-const ACCESSES_MAX: u64 = 1 << 24;
+/// Accesses that are looked at one by one: a second or two.
+const ACCESSES_COUNTED: u64 = 1 << 24;
+
+/// Whether a rank uses every sample once in every whole epoch.
+fn is_plain(brief: &Brief) -> bool {
+    brief.hosts.ranks() == 1 && brief.layout.deals_each_once() && brief.orders.hold_each_once()
+}
 
 /// K of one rank.
 fn carried_by_one(brief: &Brief) -> Bytes {
     Bytes(carried(brief).0 / u64::from(brief.hosts.ranks()))
 }
 
-/// The bytes of the samples that a rank uses from a mark to the end of the epoch, each counted once: padding repeats
-/// what was used before.
-///
-/// Over very many accesses, what is left of an epoch counts as so many samples of mean size.
-fn uses_of(brief: &Brief, rank: Rank, from: Mark) -> Bytes {
-    let everything = brief.hosts.ranks() == 1 && from.step.0 == 0;
-    if everything && brief.layout.deals_each_once() {
-        return brief.catalog.total();
+/// Belady, byte by byte.
+fn swept(brief: &Brief, rank: Rank, held: &[SampleId]) -> Bytes {
+    let stream = Stream::new(brief.orders.clone(), brief.layout.clone(), rank, brief.start);
+    let samples: Vec<SampleId> = stream.map(|access| access.sample).collect();
+    // The next use of each access, and in the end the first one of each sample.
+    let mut first: Vec<Option<u32>> = vec![None; brief.catalog.len() as usize];
+    let mut next: Vec<Option<u32>> = vec![None; samples.len()];
+    for (at, sample) in samples.iter().enumerate().rev() {
+        next[at] = first[sample.index()].replace(at as u32);
     }
-    let accesses = brief.layout.rank_len(rank).saturating_mul(u64::from(brief.orders.epochs()));
-    if accesses > ACCESSES_MAX {
-        let left = f64::from(brief.layout.steps() - from.step.0) / f64::from(brief.layout.steps());
-        let used = brief.layout.rank_len(rank) as f64 / brief.orders.len() as f64;
-        return Bytes((brief.catalog.total().0 as f64 * used.min(1.0) * left) as u64);
+    let mut kept = KeptBytes { room: carried_by_one(brief).0, total: 0, by_use: BTreeMap::new() };
+    for sample in held {
+        kept.keep(first[sample.index()], brief.catalog.size(*sample).0);
     }
-    let order = brief.orders.epoch(from.epoch);
-    let mut total = Bytes(0);
-    for step in (from.step.0..brief.layout.steps()).map(Step) {
-        for index in 0..brief.layout.local_len(rank, step) {
-            let dealt = brief.layout.dealt(rank, step, index);
-            if !dealt.padded || brief.hosts.ranks() > 1 {
-                total += brief.catalog.size(order.sample(Position(dealt.position.0)));
+    let mut read = 0;
+    for (at, sample) in samples.iter().enumerate() {
+        let bytes = brief.catalog.size(*sample).0;
+        read += bytes - kept.take(at as u32);
+        kept.keep(next[at], bytes);
+    }
+    Bytes(read)
+}
+
+/// Bytes in a rank's tiers by when they are used.
+struct KeptBytes {
+    room: u64,
+    total: u64,
+    by_use: BTreeMap<u32, u64>,
+}
+
+impl KeptBytes {
+    /// What is there of the sample that is used now.
+    fn take(&mut self, now: u32) -> u64 {
+        let bytes = self.by_use.remove(&now).unwrap_or(0);
+        self.total -= bytes;
+        bytes
+    }
+
+    /// Keeps what is used again, and drops what is used last as far as there is no room.
+    fn keep(&mut self, next: Option<u32>, bytes: u64) {
+        let Some(next) = next else { return };
+        // Held in two tiers it is still one sample.
+        let before = self.by_use.insert(next, bytes);
+        self.total += bytes - before.unwrap_or(0).min(bytes);
+        while self.total > self.room {
+            let Some(mut last) = self.by_use.last_entry() else { return };
+            let over = self.total - self.room;
+            if *last.get() > over {
+                *last.get_mut() -= over;
+                self.total -= over;
+            } else {
+                self.total -= last.remove();
             }
         }
     }
-    total
+}
+
+/// In each epoch a rank reads what it uses, but for what it carries into it: K at most, and only what it had or used
+/// before. In all it reads what it uses and did not have.
+fn by_epoch(brief: &Brief, rank: Rank, held: &[SampleId]) -> Bytes {
+    let room = carried_by_one(brief).0;
+    let size = |sample: SampleId| brief.catalog.size(sample).0;
+    let mut is_known = vec![false; brief.catalog.len() as usize];
+    let mut known = 0;
+    for sample in held {
+        if !std::mem::replace(&mut is_known[sample.index()], true) {
+            known += size(*sample);
+        }
+    }
+    let all = brief.catalog.total().0;
+    let mut minimum = 0;
+    let mut new = 0;
+    // In which epoch a sample was seen last, counted from 1.
+    let mut seen_in = vec![0; is_known.len()];
+    for epoch in (brief.start.epoch.0..brief.orders.epochs()).map(Epoch) {
+        if is_plain(brief) && known == all {
+            minimum += all.saturating_sub(room);
+            continue;
+        }
+        let carried = room.min(known);
+        let from = if epoch == brief.start.epoch { brief.start } else { Mark { epoch, step: Step(0) } };
+        let mut used = 0;
+        for sample in uses_in(brief, rank, from) {
+            if std::mem::replace(&mut seen_in[sample.index()], epoch.0 + 1) != epoch.0 + 1 {
+                used += size(sample);
+            }
+            if !std::mem::replace(&mut is_known[sample.index()], true) {
+                known += size(sample);
+                new += size(sample);
+            }
+        }
+        minimum += used.saturating_sub(carried);
+    }
+    Bytes(minimum.max(new))
+}
+
+/// What a rank uses from a mark to the end of its epoch.
+fn uses_in(brief: &Brief, rank: Rank, from: Mark) -> impl Iterator<Item = SampleId> {
+    let stream = Stream::new(brief.orders.clone(), brief.layout.clone(), rank, from);
+    stream.take_while(move |access| access.epoch == from.epoch).map(|access| access.sample)
 }

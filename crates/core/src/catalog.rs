@@ -44,6 +44,11 @@ impl Catalog {
         self.sizes.iter().all(|&size| size == first).then_some(Bytes(first))
     }
 
+    /// The size of the largest sample; 0 where there is none.
+    pub fn largest(&self) -> Bytes {
+        Bytes(self.sizes.iter().copied().max().unwrap_or(0))
+    }
+
     /// All samples, in order.
     pub fn samples(&self) -> impl Iterator<Item = SampleId> + use<> {
         (0..self.len()).map(SampleId)

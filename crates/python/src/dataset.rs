@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use foresee_config::{Config, Environment, Given};
+use foresee_config::{CatalogFolder, Config, Environment};
 use foresee_core::ids::SampleId;
 use foresee_runtime::dataset::{self, DatasetError, Listing};
 use foresee_runtime::source::{LocalFiles, Source, Throttled};
@@ -18,7 +18,7 @@ use pyo3::types::PyString;
 
 use crate::array::{Array, position};
 use crate::throttle::Throttle;
-use crate::{PATIENCE, errors, log};
+use crate::{PATIENCE, errors, job, log};
 
 /// Listings that are over sooner are not worth a line.
 const QUIET: Duration = Duration::from_secs(1);
@@ -28,9 +28,29 @@ const QUIET: Duration = Duration::from_secs(1);
 pub(crate) struct Dataset {
     inner: Arc<dataset::Dataset>,
     throttle: Option<Py<Throttle>>,
+    catalogs: Catalogs,
 }
 
 impl Dataset {
+    /// Catalogs are saved when a dataset is listed: what a job's configuration says comes too late.
+    pub(crate) fn refuse_other_catalogs(&self, py: Python<'_>, config: &Config) -> PyResult<()> {
+        let asked = config.catalog.folder(&Environment::of_process());
+        if config.catalog == CatalogFolder::UserCache || asked == self.catalogs.folder {
+            return Ok(());
+        }
+        let quoted = |folder: &Option<PathBuf>| match folder {
+            Some(folder) => format!("{:?}", folder.display().to_string()),
+            None => "\"\"".to_owned(),
+        };
+        let wrong = format!(
+            "config: catalog.path: {} comes too late, the dataset was listed with {}; give the dataset this config, too: \
+             foresee.ImageFolder(..., config=...)",
+            quoted(&asked),
+            quoted(&self.catalogs.folder)
+        );
+        Err(errors::error(py, errors::Kind::Config, wrong))
+    }
+
     pub(crate) fn inner(&self) -> &Arc<dataset::Dataset> {
         &self.inner
     }
@@ -45,14 +65,33 @@ impl Dataset {
     }
 }
 
+/// Where a dataset's catalog is saved.
+#[derive(Clone)]
+struct Catalogs {
+    folder: Option<PathBuf>,
+    /// Whoever may write there.
+    trusted: bool,
+}
+
+impl Catalogs {
+    /// As an argument `config` of Python's says.
+    fn configured(py: Python<'_>, config: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let none = py.None().into_bound(py);
+        let config = job::config(config.unwrap_or(&none))?;
+        Ok(Self { folder: config.catalog.folder(&Environment::of_process()), trusted: config.trust_catalogs })
+    }
+}
+
 type List = dyn FnOnce(&Listing<'_>) -> Result<dataset::Dataset, DatasetError> + Send;
 
 /// Lists a dataset on another thread. With `progress`, a file of Python's, says there how far it is.
-fn listed(py: Python<'_>, list: Box<List>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<dataset::Dataset> {
-    let environment = Environment::of_process();
-    let resolved = Config::resolve(Given::Nothing, &environment).map_err(|wrong| errors::config(py, &wrong))?;
-    let cache = resolved.config.catalog.folder(&environment);
-    let trusted = resolved.config.trust_catalogs;
+fn listed(
+    py: Python<'_>,
+    list: Box<List>,
+    progress: Option<&Bound<'_, PyAny>>,
+    catalogs: &Catalogs,
+) -> PyResult<dataset::Dataset> {
+    let Catalogs { folder: cache, trusted } = catalogs.clone();
     let (sender, receiver) = channel();
     // A receiver is not shared, but this thread may wait for it where nobody has the interpreter.
     let receiver = Mutex::new(receiver);
@@ -94,49 +133,56 @@ fn listed(py: Python<'_>, list: Box<List>, progress: Option<&Bound<'_, PyAny>>) 
 impl Dataset {
     /// The images in class folders.
     #[staticmethod]
-    #[pyo3(signature = (root, throttle=None, progress=None))]
+    #[pyo3(signature = (root, throttle=None, progress=None, config=None))]
     fn image_folder(
         py: Python<'_>,
         root: PathBuf,
         throttle: Option<Py<Throttle>>,
         progress: Option<&Bound<'_, PyAny>>,
+        config: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let catalogs = Catalogs::configured(py, config)?;
         let list = move |listing: &Listing<'_>| dataset::Dataset::image_folder(&root, listing);
-        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress)?), throttle })
+        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?), throttle, catalogs })
     }
 
     /// A list of files.
     #[staticmethod]
-    #[pyo3(signature = (paths, labels=None, throttle=None, progress=None))]
+    #[pyo3(signature = (paths, labels=None, throttle=None, progress=None, config=None))]
     fn files(
         py: Python<'_>,
         paths: Vec<PathBuf>,
         labels: Option<Vec<i64>>,
         throttle: Option<Py<Throttle>>,
         progress: Option<&Bound<'_, PyAny>>,
+        config: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let catalogs = Catalogs::configured(py, config)?;
         let list = move |listing: &Listing<'_>| dataset::Dataset::files(paths, labels, listing);
-        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress)?), throttle })
+        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?), throttle, catalogs })
     }
 
     /// The files that a text file lists.
     #[staticmethod]
-    #[pyo3(signature = (path, throttle=None, progress=None))]
+    #[pyo3(signature = (path, throttle=None, progress=None, config=None))]
     fn manifest(
         py: Python<'_>,
         path: PathBuf,
         throttle: Option<Py<Throttle>>,
         progress: Option<&Bound<'_, PyAny>>,
+        config: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let catalogs = Catalogs::configured(py, config)?;
         let list = move |listing: &Listing<'_>| dataset::Dataset::manifest(&path, listing);
-        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress)?), throttle })
+        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?), throttle, catalogs })
     }
 
     /// Some of its samples.
     fn part(&self, py: Python<'_>, indices: Vec<isize>) -> PyResult<Self> {
         let samples = indices.into_iter().map(|index| self.sample(index)).collect::<PyResult<Vec<_>>>()?;
         let part = self.inner.part(&samples).map_err(|wrong| errors::dataset(py, &wrong))?;
-        Ok(Self { inner: Arc::new(part), throttle: self.throttle.as_ref().map(|throttle| throttle.clone_ref(py)) })
+        let throttle = self.throttle.as_ref().map(|throttle| throttle.clone_ref(py));
+        Ok(Self { inner: Arc::new(part), throttle, catalogs: self.catalogs.clone() })
     }
 
     fn __len__(&self) -> usize {

@@ -176,6 +176,7 @@ impl Job {
         let pipeline = arguments.transform.as_ref().map(pipeline).transpose()?.map(Arc::new);
         let output = pipeline.as_ref().map(|pipeline| pipeline.output());
         let mut config = config(&arguments.config)?;
+        dataset.refuse_other_catalogs(py, &config)?;
         if let Some(threads) = arguments.threads {
             config.staging.threads = Threads::Number(threads);
         }
@@ -388,7 +389,8 @@ fn numbers(list: &Bound<'_, PyAny>) -> PyResult<Vec<SampleId>> {
     Ok(samples)
 }
 
-fn config(given: &Bound<'_, PyAny>) -> PyResult<Config> {
+/// The configuration that holds, with an argument `config` as Python gives it.
+pub(crate) fn config(given: &Bound<'_, PyAny>) -> PyResult<Config> {
     let py = given.py();
     let environment = Environment::of_process();
     let resolved = if given.is_none() {

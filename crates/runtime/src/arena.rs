@@ -15,7 +15,7 @@ use memmap2::{Advice, MmapMut, MmapRaw};
 
 use crate::extents::Extents;
 use crate::fork::{self, Watch};
-use crate::kept::Kept;
+use crate::kept::{Buffer, Kept, Space};
 
 /// Places begin at multiples of this: a cache line, so that two threads never write to the same one.
 const ALIGN: u64 = 64;
@@ -33,7 +33,7 @@ struct Free {
     /// The tightest fit comes first, so what was used a moment ago, and is still in the processor's cache, is used again
     /// before memory that nobody has touched yet.
     staged: Extents,
-    kept: Extents,
+    kept: Space,
     /// Kept ones that children of this process may still look at.
     inherited: Vec<Inherited>,
 }
@@ -46,6 +46,15 @@ struct Inherited {
     /// Forks up to when it was lent first, and until it was free again.
     after: u32,
     until: u32,
+}
+
+/// What a memory tier is to hold.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Keeps {
+    pub(crate) bytes: u64,
+    /// How many samples at most, and the size of the largest.
+    pub(crate) samples: u64,
+    pub(crate) largest: u64,
 }
 
 /// Where a block lies.
@@ -63,19 +72,19 @@ enum Place {
 }
 
 impl Arena {
-    /// Room for so many staged bytes, and for so many kept ones in at most `samples` samples.
-    pub(crate) fn new(staging_bytes: u64, kept_bytes: u64, samples: u64) -> std::io::Result<Arc<Self>> {
+    /// Room for so many staged bytes, and for what is to be kept.
+    pub(crate) fn new(staging_bytes: u64, keeps: Keeps) -> std::io::Result<Arc<Self>> {
         let staging_bytes = aligned(staging_bytes);
-        // What alignment costs, at most: the budget is meant for samples.
-        let kept_bytes = if kept_bytes == 0 { 0 } else { aligned(kept_bytes) + samples * (ALIGN - 1) };
         let staging = MmapMut::map_anon(staging_bytes as usize)?;
         // Large pages save misses where memory is used again and again; a kernel without them is no worse off than before.
         // Kept samples are written once: for them, waiting for the kernel to find large pages was measured to take longer
         // (336 MB/s at worst) than to fill small ones (1.5 GB/s).
         let _ = staging.advise(Advice::HugePage);
-        let kept = if kept_bytes == 0 { None } else { Some(Kept::new(kept_bytes)?) };
-        let (staged, kept_extents) = (Extents::new(staging_bytes), Extents::new(kept_bytes));
-        let free = Mutex::new(Free { staged, kept: kept_extents, inherited: Vec::new() });
+        // What alignment costs, at most: the budget is meant for samples.
+        let kept_bytes = aligned(keeps.bytes) + keeps.samples * (ALIGN - 1);
+        let kept = if keeps.bytes == 0 { None } else { Some(Kept::new(kept_bytes, aligned(keeps.largest))?) };
+        let space = kept.as_ref().map(Kept::space).unwrap_or_default();
+        let free = Mutex::new(Free { staged: Extents::new(staging_bytes), kept: space, inherited: Vec::new() });
         Ok(Arc::new(Self { staging: staging.into(), kept, children: Watch::new(), free }))
     }
 
@@ -144,15 +153,10 @@ impl Arena {
         Filling { block, buffer: None }
     }
 
-    /// A buffer to read a sample into that is to be kept.
-    fn buffer(&self, len: usize) -> Vec<u8> {
-        self.kept.as_ref().map_or_else(|| vec![0; len], |kept| kept.buffer(len))
-    }
-
-    fn put_back(&self, buffer: Vec<u8>) {
-        if let Some(kept) = &self.kept {
-            kept.put_back(buffer);
-        }
+    /// The memory of kept samples, for who has a place there.
+    fn kept(&self) -> &Kept {
+        let Some(kept) = &self.kept else { unreachable!("a place is in memory that is there") };
+        kept
     }
 
     fn free(&self) -> std::sync::MutexGuard<'_, Free> {
@@ -176,15 +180,14 @@ impl Arena {
     }
 
     #[allow(unsafe_code, reason = "threads fill different parts of one mapping at the same time")]
-    fn kept(&self, offset: u64, len: usize) -> &[u8] {
-        let Some(kept) = &self.kept else { unreachable!("a place is in memory that is there") };
+    fn kept_bytes(&self, offset: u64, len: usize) -> &[u8] {
         // SAFETY: as in `staged`.
-        unsafe { std::slice::from_raw_parts(kept.address(offset), len) }
+        unsafe { std::slice::from_raw_parts(self.kept().address(offset), len) }
     }
 
     #[allow(unsafe_code, clippy::mut_from_ref, reason = "threads fill different parts of one mapping at the same time")]
-    fn kept_mut(&self, offset: u64, len: usize) -> Option<&mut [u8]> {
-        let address = self.kept.as_ref()?.address_mut(offset, len)?;
+    fn kept_bytes_mut(&self, offset: u64, len: usize) -> Option<&mut [u8]> {
+        let address = self.kept().address_mut(offset, len)?;
         // SAFETY: as in `staged_mut`.
         Some(unsafe { std::slice::from_raw_parts_mut(address, len) })
     }
@@ -195,7 +198,7 @@ impl Arena {
 pub(crate) struct Filling {
     block: Block,
     /// What is written to its place when it is whole.
-    buffer: Option<Vec<u8>>,
+    buffer: Option<Buffer>,
 }
 
 impl Filling {
@@ -206,9 +209,9 @@ impl Filling {
         match place {
             Place::Own(memory) => memory,
             Place::Staged { offset } => arena.staged_mut(*offset, len),
-            Place::Kept { offset } => match arena.kept_mut(*offset, len) {
+            Place::Kept { offset } => match arena.kept_bytes_mut(*offset, len) {
                 Some(bytes) => bytes,
-                None => &mut self.buffer.get_or_insert_with(|| arena.buffer(len))[..len],
+                None => self.buffer.get_or_insert_with(|| arena.kept().buffer(len)).bytes_mut(),
             },
             Place::Map(_) => &mut [],
         }
@@ -216,19 +219,18 @@ impl Filling {
 
     /// What was written.
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.buffer.as_ref().map_or_else(|| self.block.bytes(), |buffer| &buffer[..self.block.len])
+        self.buffer.as_ref().map_or_else(|| self.block.bytes(), Buffer::bytes)
     }
 
     /// The sample is whole: from now on it is only read. Where its place cannot be written (there is no memory), it has
     /// memory of its own.
     pub(crate) fn share(mut self) -> Arc<Block> {
         let Some(buffer) = self.buffer.take() else { return Arc::new(self.block) };
-        let bytes = &buffer[..self.block.len];
-        let block = match self.block.write(bytes) {
+        let block = match self.block.write(buffer.bytes()) {
             Ok(()) => Arc::new(self.block),
-            Err(_) => self.block.arena.own_copy(bytes),
+            Err(_) => self.block.arena.own_copy(buffer.bytes()),
         };
-        block.arena.put_back(buffer);
+        block.arena.kept().put_back(buffer);
         block
     }
 }
@@ -311,7 +313,7 @@ impl Block {
         match &self.place {
             Place::Own(memory) => &memory[at..at + len],
             Place::Staged { offset } => self.arena.staged(offset + at as u64, len),
-            Place::Kept { offset } => self.arena.kept(offset + at as u64, len),
+            Place::Kept { offset } => self.arena.kept_bytes(offset + at as u64, len),
             // SAFETY: the range lies within the mapping, which has the block's length. Pieces of a batch do not overlap,
             // and who reads one has it from `Part::share`, after it was written.
             Place::Map(memory) => unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), len) },
@@ -337,8 +339,8 @@ impl Block {
 
     /// Writes a sample that is to be kept to its place.
     fn write(&self, data: &[u8]) -> std::io::Result<()> {
-        match (&self.place, &self.arena.kept) {
-            (Place::Kept { offset }, Some(kept)) => kept.write(*offset, data),
+        match &self.place {
+            Place::Kept { offset } => self.arena.kept().write(*offset, data),
             _ => unreachable!("only kept samples are written so"),
         }
     }
@@ -389,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_place_returns_when_its_last_share_is_dropped() {
-        let arena = Arena::new(128, 64, 1).unwrap();
+        let arena = Arena::new(128, Keeps { bytes: 64, samples: 1, largest: 64 }).unwrap();
         let mut filling = arena.stage(100).unwrap();
         filling.bytes_mut().fill(7);
         let one = filling.share();
@@ -404,7 +406,7 @@ mod tests {
 
     #[test]
     fn staged_and_kept_samples_do_not_take_each_others_room() {
-        let arena = Arena::new(64, 128, 2).unwrap();
+        let arena = Arena::new(64, Keeps { bytes: 128, samples: 2, largest: 128 }).unwrap();
         let staged = arena.stage(64).unwrap();
         let kept: Vec<Filling> = std::iter::from_fn(|| arena.keep(64)).collect();
         assert_eq!(kept.len(), 3, "two samples, and what alignment might have cost");
@@ -418,7 +420,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_lies_where_nobody_can_write() {
-        let arena = Arena::new(64, 4 << 20, 2).unwrap();
+        let arena = Arena::new(64, Keeps { bytes: 4 << 20, samples: 2, largest: 4 << 20 }).unwrap();
         for len in [100, 3 << 20] {
             let mut filling = arena.keep(len).unwrap();
             filling.bytes_mut().fill(7);
@@ -443,7 +445,7 @@ mod tests {
     #[test]
     #[allow(unsafe_code, reason = "forks")]
     fn what_was_held_at_a_fork_is_not_used_again_while_the_child_lives() {
-        let arena = Arena::new(64, 64, 0).unwrap();
+        let arena = Arena::new(64, Keeps { bytes: 64, samples: 0, largest: 64 }).unwrap();
         let lent_after = fork::forks();
         let block = arena.keep(64).unwrap().share();
         let (read, write) = std::io::pipe().unwrap();

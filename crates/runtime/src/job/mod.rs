@@ -26,6 +26,7 @@ mod threads;
 mod window;
 mod work;
 
+use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
@@ -193,9 +194,11 @@ pub struct Job {
 /// Where a run began: what it can read at least depends on it.
 struct Began {
     mark: Mark,
-    held_bytes: u64,
-    /// The fewest bytes that can be read from the source from there on; worked out when somebody asks.
-    minimum_bytes: Option<u64>,
+    /// What tiers held.
+    held: Vec<SampleId>,
+    /// The fewest bytes that can be read from the source from there on, if that can be known; worked out when somebody
+    /// asks.
+    minimum_bytes: OnceCell<Option<u64>>,
 }
 
 impl Job {
@@ -215,7 +218,7 @@ impl Job {
             orders: RwLock::new(orders),
             at: [AtomicU64::new(0), AtomicU64::new(0)],
             course: RwLock::new((consumer.layout.clone(), consumer.began_with)),
-            began: Mutex::new(Began { mark: consumer.mark, held_bytes: 0, minimum_bytes: None }),
+            began: Mutex::new(Began { mark: consumer.mark, held: Vec::new(), minimum_bytes: OnceCell::new() }),
             consumer: Mutex::new(consumer),
             running: Mutex::new(None),
             ended: Mutex::new(None),

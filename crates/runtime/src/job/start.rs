@@ -1,5 +1,6 @@
 //! Bringing a job up: opening its tiers, planning, and setting the engine where the trainer stands.
 
+use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use super::stores::{Closable, Grant, Store, Stores};
 use super::threads::{Auto, Lanes};
 use super::window::Window;
 use super::{Began, CLOSE_MAX, Consumer, Job, JobSpec, Shared};
-use crate::arena::Arena;
+use crate::arena::{Arena, Keeps};
 use crate::dataset::Dataset;
 use crate::desk::Desk;
 use crate::fork;
@@ -106,8 +107,8 @@ impl Job {
         let held = stores.held();
         let desk = self.desk(consumer, &stores, &held)?;
         if let Ok(mut began) = self.began.lock() {
-            let held_bytes = held.iter().map(|(sample, _)| spec.catalog.size(*sample).0).sum();
-            *began = Began { mark: consumer.mark, held_bytes, minimum_bytes: None };
+            let held = held.iter().map(|(sample, _)| *sample).collect();
+            *began = Began { mark: consumer.mark, held, minimum_bytes: OnceCell::new() };
         }
         let (staging, auto) = spec.staging_threads();
         let threads: Vec<u32> = spec.config.tiers.iter().map(|tier| tier.threads).collect();
@@ -161,7 +162,7 @@ impl Job {
     /// What a sample takes of the staging buffer, on average and at most.
     fn sizes(&self) -> (u64, u64) {
         let spec = self.spec();
-        let largest = spec.catalog.samples().map(|sample| spec.catalog.size(sample).0).max().unwrap_or(0);
+        let largest = spec.catalog.largest().0;
         let mean = spec.catalog.total().0 / u64::from(spec.catalog.len().max(1));
         spec.decoded_bytes().map_or((mean, largest), |bytes| (bytes, bytes))
     }
@@ -189,16 +190,18 @@ impl Job {
         let spec = self.spec();
         let total = spec.catalog.total().0;
         let memory = spec.config.tiers.iter().find(|tier| tier.kind == TierKind::Memory);
-        let keeps = matches!(spec.policy.as_str(), "foresee" | "nopfs" | "lobster" | "monarch");
-        let (wanted, capacity) = memory.filter(|_| keeps).map_or((0, 0), |tier| (total, tier.capacity_bytes));
+        let does_keep = matches!(spec.policy.as_str(), "foresee" | "nopfs" | "lobster" | "monarch");
+        let (wanted, capacity) = memory.filter(|_| does_keep).map_or((0, 0), |tier| (total, tier.capacity_bytes));
         let grant = Grant::new(pool, &spec.config, wanted, capacity);
         let granted = grant.bytes;
-        let arena = Arena::new(spec.config.staging.capacity_bytes, granted, u64::from(spec.catalog.len()))
+        let (samples, largest) = (u64::from(spec.catalog.len()), spec.catalog.largest().0);
+        let keeps = Keeps { bytes: granted, samples, largest };
+        let arena = Arena::new(spec.config.staging.capacity_bytes, keeps)
             .map_err(system("cannot get memory for the staging buffer and the memory tier"))?;
         let mut tiers = Vec::new();
         for tier in &spec.config.tiers {
             let store = match &tier.kind {
-                _ if tier.capacity_bytes == 0 || !keeps => Store::Nothing,
+                _ if tier.capacity_bytes == 0 || !does_keep => Store::Nothing,
                 TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena), granted)),
                 TierKind::Disk { .. } => {
                     let disk = open_disk(pool, &spec, tier)?;

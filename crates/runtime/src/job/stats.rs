@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use foresee_core::bound::lone_minimum;
 use foresee_core::tally::{Count, Tally};
-use foresee_core::units::Bytes;
 use serde::Serialize;
 
 use super::state::Counts;
@@ -149,24 +148,23 @@ impl Stats {
 
 impl Job {
     /// The fewest bytes that this job can read from the source, from where this run began; none where its epochs have no
-    /// end, or orders that are not known yet.
+    /// end, or orders that are not known yet, or too many to look at.
     /// `kept_bytes`: what the tiers of a job that runs or ran can hold.
     pub(super) fn source_minimum(&self, kept_bytes: Option<Vec<u64>>) -> Option<u64> {
         let (orders, spec) = (self.orders(), self.spec());
         if orders.epochs() > EPOCHS_COUNTED || orders.epochs() != spec.epochs {
             return None;
         }
-        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = kept_bytes.is_some();
-        if let (Some(minimum), true) = (began.minimum_bytes, is_known) {
-            return Some(minimum);
+        let began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let minimum = |kept: &[u64]| {
+            let (layout, _) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let brief = spec.brief(orders, (layout, began.mark), kept, &[]).ok()?;
+            lone_minimum(&brief, spec.rank(), &began.held).map(|bytes| bytes.0)
+        };
+        match kept_bytes {
+            Some(kept) => *began.minimum_bytes.get_or_init(|| minimum(&kept)),
+            None => minimum(&spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect::<Vec<_>>()),
         }
-        let kept = kept_bytes.unwrap_or_else(|| spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect());
-        let (layout, _) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let brief = spec.brief(orders, (layout, began.mark), &kept, &[]);
-        let minimum = brief.map_or(0, |brief| lone_minimum(&brief, spec.rank(), Bytes(began.held_bytes)).0);
-        began.minimum_bytes = is_known.then_some(minimum);
-        Some(minimum)
     }
 }
 
@@ -195,7 +193,7 @@ impl fmt::Display for Stats {
         }
         writeln!(f, "hit ratio   {:.3}", self.hit_ratio)?;
         let minimum = self.source_minimum_bytes.map_or_else(
-            || "epochs without end have no minimum".into(),
+            || "its minimum is not known".into(),
             |minimum| format!("the whole job's minimum is {:.1} MB", mb(minimum)),
         );
         writeln!(f, "source      {:.1} MB read, {minimum}", mb(self.source_bytes))?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use foresee_core::ids::SampleId;
 
 use super::{Found, Kept, Tier, TierError};
-use crate::arena::{Arena, Block};
+use crate::arena::{Arena, Block, Keeps};
 use crate::stamp::Stamp;
 
 /// Samples in memory.
@@ -62,7 +62,7 @@ impl MemoryTier {
 
     /// A tier of its own, for so many bytes in at most `samples` samples.
     pub fn with_capacity(bytes: u64, samples: u64) -> std::io::Result<Self> {
-        Ok(Self::new(Arena::new(1, bytes, samples)?, bytes))
+        Ok(Self::new(Arena::new(1, Keeps { bytes, samples, largest: bytes })?, bytes))
     }
 
     /// Drops all samples; those in other hands live on.
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_sample_that_found_no_room_moves_in_when_there_is_some() {
-        let arena = Arena::new(64, 64, 0).unwrap();
+        let arena = Arena::new(64, Keeps { bytes: 64, samples: 0, largest: 64 }).unwrap();
         let tier = MemoryTier::new(Arc::clone(&arena), 64);
         let old = arena.keep(64).unwrap();
         let mut filling = arena.stage(3).unwrap();
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_held_outside_of_its_place_nobody_else_has() {
-        let arena = Arena::new(64, 64, 0).unwrap();
+        let arena = Arena::new(64, Keeps { bytes: 64, samples: 0, largest: 64 }).unwrap();
         let tier = MemoryTier::new(Arc::clone(&arena), 64);
         let _old = arena.keep(64).unwrap();
         let staged = arena.stage(3).unwrap().share();
