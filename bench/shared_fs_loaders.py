@@ -84,7 +84,7 @@ def _foresee_dataset(args: SimpleNamespace) -> Any:
     from foresee import transforms as T
 
     steps = [T.RandomResizedCrop(EDGE), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(MEAN, STD)]
-    return foresee.ImageFolder(args.folder, transform=T.Compose(steps))
+    return foresee.ImageFolder(args.folder, transform=T.Compose(steps), config=_config(args))
 
 
 def _config(args: SimpleNamespace) -> dict[str, Any]:

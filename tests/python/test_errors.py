@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import foresee
@@ -93,6 +94,8 @@ def test_where_catalogs_are_saved_is_for_the_dataset_to_know(tmp_path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     (tmp_path / "data" / "class").mkdir(parents=True)
     (tmp_path / "data" / "class" / "x.jpg").write_bytes(b"x")
+    # What was changed a moment ago is not saved.
+    time.sleep(2.5)
     catalogs = tmp_path / "catalogs"
     config = {"catalog": {"path": str(catalogs)}}
     dataset = foresee.ImageFolder(tmp_path / "data")
