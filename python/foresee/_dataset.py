@@ -274,9 +274,9 @@ def _chosen(root: str, is_valid: Callable[[str], bool], allow_empty: bool) -> tu
     try:
         classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     except OSError as cause:
-        raise DatasetError(f"{root}: {cause.strerror}") from cause
+        raise DatasetError(f"{_native.one_line(root)}: {cause.strerror}") from cause
     if not classes:
-        raise DatasetError(f"{root}: no class folders; each class has a folder of its own")
+        raise DatasetError(f"{_native.one_line(root)}: no class folders; each class has a folder of its own")
     paths: list[str] = []
     targets: list[int] = []
     for target, name in enumerate(classes):
@@ -285,7 +285,8 @@ def _chosen(root: str, is_valid: Callable[[str], bool], allow_empty: bool) -> tu
             paths += filter(is_valid, (str(Path(folder, file)) for file in sorted(files)))
         targets += [target] * (len(paths) - before)
         if len(paths) == before and not allow_empty:
-            raise DatasetError(f"{Path(root, name)}: no samples of this class; give allow_empty=True if it is so")
+            folder = _native.one_line(str(Path(root, name)))
+            raise DatasetError(f"{folder}: no samples of this class; give allow_empty=True if it is so")
     return classes, paths, targets
 
 

@@ -213,11 +213,11 @@ class Job(_native.Batches):
     def epoch(self, epoch: int) -> "Epoch":
         """The batches of one epoch, from where the job stands in it, or from its beginning if it is still ahead.
 
-        Going to an epoch that is ahead reads nothing of what is between.
+        Going to an epoch that is ahead reads nothing of what is between. One that other threads have finished is empty.
         """
         epoch = _check.whole("epoch", epoch, 0, self.epochs - 1)
         at, _ = self.position
-        if epoch < at:
+        if epoch < at and not self._native.is_shared:
             raise ConfigError(f"epoch={epoch}: the job stands in epoch {at}, and never goes back; make another job")
         return Epoch(self, epoch)
 

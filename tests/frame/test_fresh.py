@@ -93,6 +93,8 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
+            # Who runs the tests in the background may ignore this signal, and a shell cannot undo that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(self, **variables: str) -> tuple[int, str, str]:

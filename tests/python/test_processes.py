@@ -130,6 +130,28 @@ def test_threads_that_share_an_epoch_get_its_batches_and_no_others(files):
                 assert sorted(place for part in parts for place in part) == [(epoch, step) for step in range(8)]
 
 
+def test_an_epoch_that_other_threads_have_finished_is_empty(files):
+    taken, wrong = [], []
+
+    def take(job, pause_s):
+        try:
+            for epoch in range(4):
+                for batch in job.epoch(epoch):
+                    taken.append((epoch, batch.epoch, batch.step))
+                    time.sleep(pause_s)
+        except Exception as error:  # noqa: BLE001  whatever it is
+            wrong.append(error)
+
+    with foresee.Job(files(24), 3, 4) as job:
+        threads = [threading.Thread(target=take, args=(job, pause_s)) for pause_s in (0.2, 0.001, 0.001)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert wrong == []
+    assert sorted(taken) == [(epoch, epoch, step) for epoch in range(4) for step in range(8)]
+
+
 def test_other_threads_run_while_one_waits(files):
     slow = foresee.emulate(f"waits-{os.getpid()}", mb_per_s=0.002)
     turns = 0

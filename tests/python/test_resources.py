@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import time
+from pathlib import Path
 
 import foresee
 import pytest
@@ -136,6 +137,33 @@ def test_the_minimum_of_lists_counts_what_they_name_as_often_as_they_do(files):
     assert told(few, config={"tier": []}) == (30_000, 30_000)
     minimum, read = told([[0, 0, 0, 1, 1] * 8, [2, 0, 2, 0, 2] * 8], config=config)
     assert minimum == 3_000 <= read
+
+
+def test_a_job_that_did_not_go_the_whole_way_has_no_minimum(files):
+    dataset = files(40, size=1000)
+    with foresee.Job(dataset, 5, 6) as job:
+        assert job.stats()["source_minimum_bytes"] == 240_000
+        next(job)
+        state = job.state_dict()
+        for _ in job.epoch(4):
+            pass
+        assert job.stats()["source_minimum_bytes"] is None
+    with foresee.Job(dataset, 5, 6) as job:
+        job.load_state_dict(state)
+        for _ in job:
+            pass
+        assert job.stats()["source_minimum_bytes"] == job.stats()["source_bytes"] == 235_000
+
+
+def test_what_is_read_in_the_place_of_another_counts(folder):
+    paths = [Path(path) for path in folder(20, 1000)]
+    dataset = foresee.Files(paths)
+    paths[3].unlink()
+    with foresee.Job(dataset, 5, 2, on_error="skip") as job:
+        for _ in job:
+            pass
+        stats = job.stats()
+    assert (stats["skipped"], stats["source_bytes"], stats["source_minimum_bytes"]) == (2, 40_000, None)
 
 
 def test_a_trace_tells_of_every_read_and_batch(files, tmp_path):

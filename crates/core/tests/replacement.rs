@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use foresee_core::catalog::Catalog;
-use foresee_core::engine::{Engine, Lane, Next, Outlook, Read};
+use foresee_core::engine::{Consumed, Engine, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
 use foresee_core::model::{Beyond, Contention, Curve, Decoded, Hosts, Model, Origin, Scope, System, Tier, Trainer};
 use foresee_core::policy::{Assignment, Brief, Keeping, by_name};
@@ -141,6 +141,63 @@ fn stage_one(engine: &mut Engine, world: &mut World) -> Option<Read> {
     Some(read)
 }
 
+/// What a driver of the engine has under way, in whatever order it ends.
+struct Driver {
+    engine: Engine,
+    world: World,
+    under_way: Vec<(Read, Option<usize>)>,
+    /// Whether each staged sample is there, in order.
+    staged: Vec<bool>,
+    consumed: usize,
+    in_tier: BTreeSet<SampleId>,
+}
+
+impl Driver {
+    fn poll(&mut self, lane: Lane) {
+        let polled = self.engine.poll(lane, &mut self.world);
+        self.evict();
+        if let Next::Read(read) = polled {
+            assert!(!matches!(read.origin, Origin::Tier(_)) || self.in_tier.contains(&read.sample), "{read:?}");
+            let place = matches!(lane, Lane::Staging).then(|| {
+                self.staged.push(false);
+                self.staged.len() - 1
+            });
+            self.under_way.push((read, place));
+        }
+    }
+
+    fn complete(&mut self, choice: usize) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let (read, place) = self.under_way.swap_remove(choice % self.under_way.len());
+        assert!(!matches!(read.origin, Origin::Tier(_)) || self.in_tier.contains(&read.sample), "{read:?}");
+        if let Some(place) = place {
+            self.staged[place] = true;
+        }
+        if read.keep.is_some() {
+            self.in_tier.insert(read.sample);
+        }
+        self.engine.complete(&read);
+        self.evict();
+    }
+
+    fn consume(&mut self) {
+        if self.staged.get(self.consumed) == Some(&true)
+            && let Some(Consumed::Staged(bytes)) = self.engine.consume(&mut self.world)
+        {
+            self.engine.release(bytes);
+            self.consumed += 1;
+        }
+    }
+
+    fn evict(&mut self) {
+        for gone in self.engine.evicted() {
+            assert!(self.in_tier.remove(&gone.sample), "{} goes that was not there", gone.sample);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -221,6 +278,34 @@ proptest! {
             }
             held = engine.holdings().iter().map(|(sample, _)| sample).collect();
             engine.evicted().for_each(drop);
+        }
+    }
+
+    #[test]
+    fn what_is_read_from_a_tier_is_there_whatever_completes_first(
+        samples in 2u32..20,
+        epochs in 2u32..8,
+        seed: u64,
+        capacity in 1u64..12,
+        staging in 1u64..8,
+        policy in prop::sample::select(vec!["foresee", "lobster"]),
+        acts in prop::collection::vec((0u8..5, any::<usize>()), 0..1500),
+    ) {
+        let mut brief = brief(samples, 1, epochs, seed, capacity);
+        let mut system = (*brief.system).clone();
+        system.tiers[0].capacity = Bytes(staging);
+        brief.system = Arc::new(system);
+        let (engine, world) = (engine(&brief, policy, Rank(0)), World { peers: false });
+        let mut driver =
+            Driver { engine, world, under_way: vec![], staged: vec![], consumed: 0, in_tier: BTreeSet::new() };
+        for (act, choice) in acts {
+            match act {
+                0 => driver.poll(Lane::Staging),
+                1 => driver.poll(Lane::Tier(MEMORY)),
+                2 | 3 => driver.complete(choice),
+                _ => driver.consume(),
+            }
+            prop_assert!(driver.in_tier.len() as u64 <= capacity);
         }
     }
 }

@@ -6,7 +6,9 @@
 
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use foresee_config::{Config, Environment, Given, Threads};
@@ -63,6 +65,29 @@ pub(crate) struct Job {
     dataset: Arc<dataset::Dataset>,
     /// What samples are decoded to.
     output: Option<Output>,
+    takers: Takers,
+}
+
+/// Which threads have taken anything.
+#[derive(Default)]
+struct Takers {
+    first: OnceLock<ThreadId>,
+    are_several: AtomicBool,
+}
+
+impl Takers {
+    fn note(&self) {
+        let here = thread::current().id();
+        if *self.first.get_or_init(|| here) != here {
+            self.are_several.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there is another one than this thread.
+    fn have_others(&self) -> bool {
+        let is_other = self.first.get().is_some_and(|first| *first != thread::current().id());
+        is_other || self.are_several.load(Ordering::Relaxed)
+    }
 }
 
 struct Held {
@@ -122,6 +147,7 @@ impl Job {
             match self.prepare(py, ask)? {
                 Prepared::Ready => {
                     if let Some(batch) = self.job(py)?.take(ask) {
+                        self.takers.note();
                         return Ok(Some(batch));
                     }
                     // Another thread has taken it.
@@ -206,7 +232,7 @@ impl Job {
         let job = py.detach(|| job::Job::new(spec)).map_err(|wrong| errors::job(py, &wrong))?;
         log::drain(py)?;
         let held = Held { job: ManuallyDrop::new(Arc::new(job)), generation: fork::generation(), loaded: None };
-        Ok(Self { held: Mutex::new(held), dataset: Arc::clone(dataset.inner()), output })
+        Ok(Self { held: Mutex::new(held), dataset: Arc::clone(dataset.inner()), output, takers: Takers::default() })
     }
 
     /// Appends batches of an epoch to a list until it has `count`; says no where they are not there soon. If a sample cannot
@@ -263,6 +289,12 @@ impl Job {
     /// Epoch and step of the next batch.
     fn place(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
         Ok(self.job(py)?.place())
+    }
+
+    /// Whether other threads take from it, too.
+    #[getter]
+    fn is_shared(&self) -> bool {
+        self.takers.have_others()
     }
 
     fn seek(&self, py: Python<'_>, epoch: u32) -> PyResult<()> {

@@ -209,7 +209,8 @@ impl Filling {
         match place {
             Place::Own(memory) => memory,
             Place::Staged { offset } => arena.staged_mut(*offset, len),
-            Place::Kept { offset } => match arena.kept_bytes_mut(*offset, len) {
+            // One that was begun with a buffer goes on with it.
+            Place::Kept { offset } => match arena.kept_bytes_mut(*offset, len).filter(|_| self.buffer.is_none()) {
                 Some(bytes) => bytes,
                 None => self.buffer.get_or_insert_with(|| arena.kept().buffer(len)).bytes_mut(),
             },

@@ -1,8 +1,8 @@
 //! What a file is, as far as its metadata tells: enough to notice that it is not what it was.
 //!
-//! Within a host and mount a file is its size, its times of change and its inode. Other hosts, and later mounts, see the
-//! same size and the same time of modification; network file systems number inodes as they like. A host is told by its
-//! boot, a mount by its device number, which containers see alike.
+//! Within a host and mount a file is its size, its times of change and its inode. Later mounts on the same host see the same
+//! size and times, other hosts the same size and time of modification; network file systems number inodes as they like. A
+//! host is told by its boot, a mount by its device number, which containers see alike.
 //!
 //! A stamp is as fine as the clock of its storage. A file that changed just before it was looked at may change again
 //! without a new stamp: such a stamp is not trusted later ([`Stamp::trusted`]). What is written through a mapping gets
@@ -62,9 +62,12 @@ impl Stamp {
 
     /// Whether a file that had this stamp, perhaps on another host or mount, is surely the one that has `now`.
     pub fn still_holds(&self, now: &Self) -> bool {
-        let alike = self.size_bytes == now.size_bytes && self.mtime_ns == now.mtime_ns;
-        let here = self.ctime_ns == now.ctime_ns && self.inode == now.inode;
-        self.trusted && alike && (here || self.mount != now.mount)
+        let is_alike = self.size_bytes == now.size_bytes && self.mtime_ns == now.mtime_ns;
+        // Another mount of the same file system has the same times, and perhaps other inodes. Another file system, to which
+        // a link leads now, has not.
+        let fits_host = self.ctime_ns == now.ctime_ns || !self.is_of_same_host(now);
+        let fits_mount = self.inode == now.inode || self.mount != now.mount;
+        self.trusted && is_alike && fits_host && fits_mount
     }
 
     /// As it is written down; one that never was is all zeros, and reads back as none.
@@ -100,7 +103,11 @@ impl Stamp {
     /// Whether it was taken on the same host since the same boot, but in another file system: what is at the path now is
     /// something else, unless it was mounted anew.
     pub(crate) fn is_of_other_mount(&self, now: &Self) -> bool {
-        self.mount != now.mount && self.mount >> 32 == now.mount >> 32
+        self.mount != now.mount && self.is_of_same_host(now)
+    }
+
+    fn is_of_same_host(&self, now: &Self) -> bool {
+        self.mount >> 32 == now.mount >> 32
     }
 
     /// Whether nothing happened to an open file between this look and another.
@@ -177,7 +184,9 @@ mod tests {
             Stamp { inode: 0, ..KEPT },
         ];
         assert!(others.iter().all(|other| !KEPT.still_holds(other)));
-        let elsewhere = others.map(|other| KEPT.still_holds(&Stamp { mount: 0, ..other }));
+        let later = others.map(|other| KEPT.still_holds(&Stamp { mount: 0, ..other }));
+        assert_eq!(later, [false, false, false, true]);
+        let elsewhere = others.map(|other| KEPT.still_holds(&Stamp { mount: 1 << 32, ..other }));
         assert_eq!(elsewhere, [false, false, true, true]);
     }
 

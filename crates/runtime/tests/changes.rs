@@ -244,6 +244,17 @@ fn a_file_that_is_gone_is_an_error_though_a_tier_has_it() {
 }
 
 #[test]
+fn samples_are_skipped_from_the_start_where_not_all_files_can_be_measured_again() {
+    let world = World::new();
+    let (job, _) = world.job(1, OnError::Skip);
+    fs::remove_file(world.path(3)).unwrap();
+    fs::write(world.path(4), b"longer than all the others, by far: it was listed with another size").unwrap();
+    let delivered = all(&job).unwrap();
+    assert_eq!((delivered.len(), job.stats().skipped), (SAMPLES, 2));
+    assert_eq!(delivered[3].0, delivered[4].0, "what is next stands in for both");
+}
+
+#[test]
 fn nobody_looks_at_a_source_that_is_said_not_to_change() {
     let world = World { immutable: true, ..World::new() };
     world.run(1);

@@ -318,7 +318,8 @@ impl Engine {
             if !self.in_use.contains(&read.sample) {
                 self.keeper.let_go(read.sample, self.ahead.catalog(), &mut self.holdings, &mut self.evicted);
             }
-        } else {
+        } else if read.keep.is_some() || read.hand_over.is_some() {
+            // A read that keeps nothing was not on its way to a tier; another one of the same sample may be.
             remove(&mut self.in_flight, read.sample);
         }
         self.keeper.completed(read, &mut self.holdings)
@@ -372,7 +373,6 @@ impl Engine {
     /// A tier does not have a sample that it should: it could not be kept, or is damaged. It is read from the source
     /// when it is needed again, and then kept once more.
     pub fn lost(&mut self, sample: SampleId, tier: TierId) {
-        remove(&mut self.in_flight, sample);
         self.keeper.lost(sample, tier, self.ahead.catalog(), &mut self.holdings);
     }
 

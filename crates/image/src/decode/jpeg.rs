@@ -123,6 +123,21 @@ impl Opened<'_> {
     }
 
     pub(super) fn read(self, window: Rect, pixels: &mut Vec<Pixel>) -> Result<Bitmap<'_>, ImageError> {
+        let has_inks = self.components() == 4;
+        self.read_as(window, has_inks, pixels)
+    }
+
+    /// How many components each pixel has: 1, 3 or 4.
+    pub(super) const fn components(&self) -> u32 {
+        self.header.components
+    }
+
+    /// Reads pixels whose fourth component is what it is, no ink.
+    pub(super) fn read_components(self, window: Rect, pixels: &mut Vec<Pixel>) -> Result<Bitmap<'_>, ImageError> {
+        self.read_as(window, false, pixels)
+    }
+
+    fn read_as(self, window: Rect, has_inks: bool, pixels: &mut Vec<Pixel>) -> Result<Bitmap<'_>, ImageError> {
         let Rect { x, y, size: Size { height, width } } = window;
         let inside =
             |start: u32, len: u32, whole: u32| len > 0 && start.checked_add(len).is_some_and(|end| end <= whole);
@@ -136,7 +151,7 @@ impl Opened<'_> {
         // `height` lines of `stride` pixels of four bytes, the length of a line that the shim has told.
         let code = unsafe { foresee_jpeg_read(self.jpeg.raw.as_ptr(), height, pixels.as_flattened_mut().as_mut_ptr()) };
         self.jpeg.check(code)?;
-        if self.header.components == 4 {
+        if has_inks {
             for pixel in pixels.iter_mut() {
                 *pixel = from_inverted_cmyk(*pixel);
             }

@@ -369,6 +369,7 @@ def tiffs_by_pil(image):
     yield "lzw_bits1", encoded(image.convert("1"), "TIFF", compression="tiff_lzw")
     yield "deflate_alpha", encoded(clear, "TIFF", compression="tiff_adobe_deflate", tiffinfo={317: 2})
     yield "jpeg", encoded(image, "TIFF", compression="jpeg", quality=85)
+    yield "jpeg_alpha", encoded(clear, "TIFF", compression="jpeg", quality=85)
     yield "jpeg_grey", encoded(image.convert("L"), "TIFF", compression="jpeg", quality=85)
     wide = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 2)
     yield "wide_grey", encoded(wide, "TIFF")

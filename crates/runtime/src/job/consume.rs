@@ -70,7 +70,13 @@ impl Job {
         loop {
             let shared = self.running(consumer)?;
             let prepared = self.gather_for(consumer, &shared, ask, deadline);
-            if !self.is_void(&shared) || !self.measure_again(consumer, &shared)? {
+            if !self.is_void(&shared) {
+                return prepared;
+            }
+            let is_mended = self.measure_again(consumer, &shared)?;
+            // From now on samples that cannot be read are skipped, if they are to be.
+            let is_skipped = prepared.is_err() && shared.spec.on_error == OnError::Skip;
+            if !is_mended && !is_skipped {
                 return prepared;
             }
         }
@@ -141,6 +147,15 @@ impl Job {
                 match state.take() {
                     Some(Ok((staged, counted))) => consumer.taking.push(lend(shared, &mut state, &staged, counted)),
                     Some(Err((sample, cause))) => {
+                        if self.was_spared(shared, &cause) {
+                            drop(state);
+                            let again = self.try_again(shared);
+                            state = shared.state();
+                            if let Ok(staged) = again {
+                                state.mend(staged);
+                                continue;
+                            }
+                        }
                         (consumer.reported, state.hungry) = (true, false);
                         return Err(self.broken(sample, cause));
                     }
@@ -179,6 +194,11 @@ impl Job {
         }
     }
 
+    /// Whether a sample is skipped now that was not while all files might have been measured again.
+    fn was_spared(&self, shared: &Shared, cause: &ReadError) -> bool {
+        shared.spec.on_error == OnError::Skip && cause.is_other_size() && !self.is_void(shared)
+    }
+
     /// Reads the next samples here and now, as a loader without a staging buffer would.
     fn gather_on_demand(
         &self,
@@ -202,12 +222,9 @@ impl Job {
                 state.hold_failed(read.sample, part);
             }
             drop(state);
-            let began = Instant::now();
             let staged = self.try_again(shared)?;
             let mut state = shared.state();
             state.slots.clear();
-            let (bytes, took) = (shared.spec.catalog.size(staged.sample), Seconds(began.elapsed().as_secs_f64()));
-            state.tally.record(Event::Read { origin: Origin::Source, bytes, took });
             let lease = Lease::new(shared, &staged, None, state.generation);
             consumer.taking.push(Taken::new(&staged, lease));
         }

@@ -77,7 +77,8 @@ impl Drop for Lease {
         if state.generation != self.generation {
             return;
         }
-        if let Some(tier) = homeless {
+        // While nobody plans with it.
+        if let Some(tier) = homeless.filter(|tier| shared.stores.gives_up(self.sample, *tier)) {
             state.desk.lost(self.sample, tier);
             state.counts.not_kept += 1;
         }

@@ -373,7 +373,7 @@ impl Job {
         let shared = self.lock_running().clone()?;
         shared.others(sample, tried).find_map(|(tried, other)| {
             let mut data = vec![0; shared.spec.catalog.size(other).0 as usize];
-            shared.read_source(other, &mut data).0.ok().map(|_| (tried, other, data))
+            shared.read_counted(other, &mut data).0.ok().map(|_| (tried, other, data))
         })
     }
 
@@ -389,7 +389,9 @@ impl Job {
     /// What happened so far, or until the job was closed.
     pub fn stats(&self) -> Stats {
         let (counts, kept_bytes) = self.counted();
-        Stats { source_minimum_bytes: self.source_minimum(kept_bytes), ..counts }
+        // What was skipped need not have been read, nor what was read in its place.
+        let minimum = if counts.skipped == 0 { self.source_minimum(kept_bytes) } else { None };
+        Stats { source_minimum_bytes: minimum, ..counts }
     }
 
     /// What happened so far, without the source minimum: that one takes as long as the job has epochs.

@@ -56,6 +56,7 @@ impl Job {
     pub(super) fn restart(&self, consumer: &Consumer) -> Result<(), JobError> {
         self.note_place(consumer);
         let Some(shared) = self.lock_running().clone() else { return Ok(()) };
+        self.leave_course();
         if consumer.mark.epoch.0 >= self.epochs() {
             return Ok(());
         }
@@ -84,7 +85,10 @@ impl Job {
     /// now. False where they cannot be; then what is wrong with the sample is said.
     pub(super) fn measure_again(&self, consumer: &mut Consumer, shared: &Shared) -> Result<bool, JobError> {
         self.measured.fetch_add(1, Ordering::Relaxed);
-        let Some(Ok(measured)) = shared.spec.source.dataset().map(Dataset::measure_again) else { return Ok(false) };
+        let Some(Ok(measured)) = shared.spec.source.dataset().map(Dataset::measure_again) else {
+            self.measured.store(MEASURED_MAX, Ordering::Relaxed);
+            return Ok(false);
+        };
         tracing::warn!("files have other sizes than when they were listed: all were measured again");
         let spec = JobSpec { catalog: measured.catalog, dataset: measured.digest, ..(*shared.spec).clone() };
         spec.check()?;

@@ -1,5 +1,6 @@
 //! What happened so far, in numbers, and as a summary for people.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::PoisonError;
@@ -147,8 +148,13 @@ impl Stats {
 }
 
 impl Job {
+    /// What is used is not what it was when the run began: nobody knows any more how little could have been read.
+    pub(super) fn leave_course(&self) {
+        self.began.lock().unwrap_or_else(PoisonError::into_inner).minimum_bytes = OnceCell::from(None);
+    }
+
     /// The fewest bytes that this job can read from the source, from where this run began; none where its epochs have no
-    /// end, or orders that are not known yet, or too many to look at.
+    /// end, or orders that are not known yet, or too many to look at, or where it did not go on from there.
     /// `kept_bytes`: what the tiers of a job that runs or ran can hold.
     pub(super) fn source_minimum(&self, kept_bytes: Option<Vec<u64>>) -> Option<u64> {
         let (orders, spec) = (self.orders(), self.spec());

@@ -168,6 +168,14 @@ impl Stores {
         }
     }
 
+    /// Whether a memory tier holds a sample no more because it has no room for it.
+    pub(super) fn gives_up(&self, sample: SampleId, tier: TierId) -> bool {
+        match self.store(tier) {
+            Store::Memory(memory) => memory.give_up(sample),
+            Store::Nothing | Store::Disk(..) => false,
+        }
+    }
+
     /// All that the tiers hold.
     pub(super) fn held(&self) -> Vec<(SampleId, TierId)> {
         let numbers = (1..=self.tiers.len()).map(|number| TierId(number as u8));

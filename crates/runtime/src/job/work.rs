@@ -10,7 +10,7 @@ use foresee_core::engine::Read;
 use foresee_core::ids::{Epoch, SampleId, TierId};
 use foresee_core::model::Origin;
 use foresee_core::tally::Event;
-use foresee_core::units::Seconds;
+use foresee_core::units::{Bytes, Seconds};
 use foresee_image::Scratch;
 
 use super::Shared;
@@ -325,6 +325,17 @@ impl Shared {
         Ok(images.pipeline.run(raw, key, &mut bench.image, part.bytes_mut())?)
     }
 
+    /// Reads a sample from the source that the engine knows nothing of, and counts it.
+    pub(super) fn read_counted(&self, sample: SampleId, into: &mut [u8]) -> (Result<Option<Stamp>, ReadError>, u32) {
+        let began = Instant::now();
+        let (read, retries) = self.read_source(sample, into);
+        if read.is_ok() {
+            let (bytes, took) = (Bytes(into.len() as u64), Seconds(began.elapsed().as_secs_f64()));
+            self.state().tally.record(Event::Read { origin: Origin::Source, bytes, took });
+        }
+        (read, retries)
+    }
+
     /// Reads a sample from the source; what may pass is tried again.
     pub(super) fn read_source(&self, sample: SampleId, into: &mut [u8]) -> (Result<Option<Stamp>, ReadError>, u32) {
         let mut pause = PAUSE_FIRST;
@@ -524,7 +535,7 @@ impl Shared {
         image: &mut Scratch,
     ) -> (Result<Piece, ReadError>, u32) {
         let mut filling = self.stores.arena.own(self.spec.catalog.size(sample).0 as usize);
-        let (read, retries) = self.read_source(sample, filling.bytes_mut());
+        let (read, retries) = self.read_counted(sample, filling.bytes_mut());
         if let Err(error) = read {
             return (Err(error), retries);
         }

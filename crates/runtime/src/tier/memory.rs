@@ -91,18 +91,20 @@ impl MemoryTier {
     }
 
     /// The trainer is done with a sample that may have found no room in the tier's part of the arena: it moves there. False
-    /// where there is no room even now; then it is not held any more.
+    /// where there is no room even now: then it is to be given up ([`MemoryTier::give_up`]).
     pub(crate) fn settle(&self, sample: SampleId) -> bool {
         let Some(block) = self.held().unsettled(sample) else { return true };
-        if self.moved(sample, &block).is_some() {
-            return true;
-        }
+        self.moved(sample, &block).is_some()
+    }
+
+    /// Holds a sample no more that found no room; false where it has found some by now, or is not held.
+    pub(crate) fn give_up(&self, sample: SampleId) -> bool {
         let mut held = self.held();
-        let is_held = held.is(sample, &block);
-        if is_held {
+        let is_unsettled = held.unsettled(sample).is_some();
+        if is_unsettled {
             held.remove(sample);
         }
-        !is_held
+        is_unsettled
     }
 
     /// Moves what is held to the tier's part of the arena, if there is room now.
@@ -204,6 +206,7 @@ mod tests {
         let held = tier.held().blocks[&SampleId(1)].bytes().as_ptr();
         assert!(places[0] != places[1] && !places.contains(&held));
         assert!(!tier.settle(SampleId(1)), "there is no room");
+        assert!(tier.give_up(SampleId(1)) && !tier.give_up(SampleId(1)));
         assert!(tier.share(SampleId(1)).is_none());
     }
 }

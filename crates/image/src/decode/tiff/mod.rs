@@ -157,7 +157,11 @@ impl Canvas<'_> {
         if size.width < columns || size.height < lines || size.area() > PIXELS_MAX {
             return Err(TIFF.corrupt(format!("a JPEG strip or tile of {size}, not {lines} x {columns}")));
         }
-        let bitmap = opened.read(Rect { x: 0, y: 0, size: Size::new(lines, columns) }, part)?;
+        if opened.components() == 4 && matches!(self.layout.compression, Compression::Jpeg { has_chroma: true }) {
+            return Err(TIFF.unsupported("JPEG compression of four components with chroma"));
+        }
+        // A fourth component is no ink: the directory says what it is.
+        let bitmap = opened.read_components(Rect { x: 0, y: 0, size: Size::new(lines, columns) }, part)?;
         for (y, line) in bitmap.pixels.chunks(bitmap.stride).take(lines as usize).enumerate() {
             for (x, colour) in line[..columns as usize].iter().enumerate() {
                 let place = self.layout.turn.place(chunk.x as usize + x, chunk.y as usize + y, image);

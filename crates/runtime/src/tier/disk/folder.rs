@@ -47,9 +47,15 @@ pub(super) struct Folder {
 impl Folder {
     /// Opens a file of it as the options say: for its owner only, and never through a link that someone else put there.
     pub(super) fn open(&self, name: &str, options: &mut OpenOptions) -> io::Result<File> {
-        let options = options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        // Without waiting: a pipe in the place of a file would wait for somebody at its other end.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let options = options.mode(0o600).custom_flags(flags.bits().cast_signed());
         let file = options.open(self.path.join(name))?;
-        if let Some(why) = self.objection(&file.metadata()?) {
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(io::Error::other(format!("{name} is not a file")));
+        }
+        if let Some(why) = self.objection(&found) {
             return Err(io::Error::other(ForeignFile { name: name.to_owned(), why }));
         }
         Ok(file)
