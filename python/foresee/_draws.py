@@ -7,6 +7,7 @@ it is cheap, and lets another one in only where a call may draw: that one sees t
 the bottom of which each random one can be given a generator, here one that was seeded for the sample at hand.
 """
 
+import contextlib
 import functools
 import importlib
 import threading
@@ -121,35 +122,52 @@ class _Local(threading.local):
 
 _local = _Local()
 
-#: A thread's modes: how many there are, and what takes the last one away.
+_push = torch._C._push_on_torch_function_stack
+#: A thread's modes: how many there are, the one at a place, what takes the last one away, and what adds one.
 _MODES = (
-    (torch._C._len_torch_function_stack, torch._C._pop_torch_function_stack),
-    (torch._C._len_torch_dispatch_stack, _pop_operators),
+    (torch._C._len_torch_function_stack, torch._C._get_function_stack_at, torch._C._pop_torch_function_stack, _push),
+    (
+        torch._C._len_torch_dispatch_stack,
+        torch._C._get_dispatch_stack_at,
+        _pop_operators,
+        torch._C._push_on_torch_dispatch_stack,
+    ),
 )
+_Manager = contextlib._GeneratorContextManager
+#: While torch calls a function that is written in Python, a generator keeps the mode, and puts it back when it ends: if a
+#: handler raises in one of these, that is when the exception is gone.
+_KEEP_GENERATORS = (_Manager.__enter__.__code__, _Manager.__exit__.__code__)
 _forget = functools.partial(setattr, _local, "seed", None)
 
 
 def keyed(seed: int, epoch: int, sample: int, make: Callable[[], Any]) -> Any:
     """Makes something; what this thread draws from torch meanwhile follows from the other three.
 
-    In the main thread a signal handler may raise in the middle of a mode's ``__enter__`` or ``__exit__``: what those leave
-    behind is taken away outside of Python, so that what the program draws afterwards is its own.
+    In the main thread a signal handler may raise while a mode is entered or left, of ours or of anybody, or while torch has
+    taken one away for a moment. So the modes are made what they were outside of Python: what the program draws afterwards
+    is its own.
     """
-    call = functools.partial(_keyed, _native.sample_seed(seed, epoch, sample), make)
+    key = _native.sample_seed(seed, epoch, sample)
     if threading.get_ident() == threading.main_thread().ident:
-        return _native.call_and_restore(call, _MODES, _forget)
+        return _native.call_and_restore(functools.partial(_enter, key, make), _MODES, _KEEP_GENERATORS, _forget)
     try:
-        return call()
+        with _mode(key):
+            return make()
     finally:
         _forget()
 
 
-def _keyed(seed: int, make: Callable[[], Any]) -> Any:
+def _enter(key: int, make: Callable[[], Any]) -> Any:
+    """Leaves the mode to be left by the caller: if a handler raised, it may not be there any more."""
+    _push(_mode(key))
+    return make()
+
+
+def _mode(key: int) -> _Keyed:
     mode = _local.keyed = _local.keyed or _Keyed()
-    _local.seed = seed
-    mode.operators.generator.manual_seed(seed)
-    with mode:
-        return make()
+    _local.seed = key
+    mode.operators.generator.manual_seed(key)
+    return mode
 
 
 def sample_seed() -> int:

@@ -1,16 +1,20 @@
 """The native module: conversions only. Use what `foresee` exports."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType
 from typing import Any, Final, Self, TextIO, overload
 
 __version__: Final[str]
 POLICIES: Final[list[str]]
 
 def call_and_restore(
-    call: Callable[[], Any], stacks: Sequence[tuple[Callable[[], int], Callable[[], Any]]], leave: Callable[[], Any]
+    call: Callable[[], Any],
+    stacks: Sequence[tuple[Callable[[], int], Callable[[int], Any], Callable[[], Any], Callable[[Any], None]]],
+    held: Sequence[CodeType],
+    leave: Callable[[], Any],
 ) -> Any:
-    """What `call` returns. Whatever happens, stacks (how long one is, what takes its last item away) are as long as before
-    then, and `leave` was called."""
+    """What `call` returns. Whatever happens, stacks (how many items, the one at a place, pop, push) are what they were, and
+    `leave` was called. Functions of `held` that an exception broke off are let go of before."""
 
 def end_program() -> None: ...
 def sleep_if_left_behind() -> None:

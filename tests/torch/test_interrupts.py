@@ -1,6 +1,7 @@
 """Signal handlers that raise at any moment, and threads that share an iteration: each batch comes once, in its epoch."""
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 import torch
 from alarms import Alarm, Alarms
 from foresee import transforms
-from torch.overrides import TorchFunctionMode
+from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SIZE, SAMPLES, BATCH = 48, 41, 3
@@ -126,6 +127,46 @@ def test_modes_of_torch_that_a_handler_kept_from_being_left_are_left(rows):
     assert torch._C._len_torch_function_stack() == torch._C._len_torch_dispatch_stack() == 0
     with pytest.raises(foresee.ForeseeError, match="no sample is being made"):
         foresee.torch.sample_seed()
+
+
+def interrupted_with_a_mode_gone(number):
+    torch._C._pop_torch_function_stack()
+    raise KeyboardInterrupt
+
+
+def interrupted_with_a_mode_kept_by_a_generator(number):
+    """A function that is written in Python: torch takes the mode away for as long as it is called."""
+
+    def interrupt(frame, event, _):
+        if event == "line":
+            raise KeyboardInterrupt
+        return interrupt if frame.f_code is contextlib._GeneratorContextManager.__exit__.__code__ else None
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        torch.nn.functional.dropout(torch.ones(3))
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("modes", [0, 2])
+@pytest.mark.parametrize(
+    "interrupted", [interrupted_with_a_mode_gone, interrupted_with_a_mode_kept_by_a_generator], ids=["gone", "kept"]
+)
+def test_modes_of_the_program_are_what_they_were_after_an_interrupt(rows, interrupted, modes):
+    with contextlib.ExitStack() as stack:
+        for _ in range(modes):
+            stack.enter_context(BaseTorchFunctionMode())
+        before = torch.overrides._get_current_function_mode_stack()
+        with foresee.torch.DataLoader(Mapped(rows[0], interrupted), BATCH) as loader:
+            with pytest.raises(KeyboardInterrupt) as raised:
+                next(iter(loader))
+            assert torch.overrides._get_current_function_mode_stack() == before
+            # What an exception keeps ends with it.
+            del raised
+            gc.collect()
+            assert torch.overrides._get_current_function_mode_stack() == before
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -62,26 +62,79 @@ fn answer<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<T> {
     answer
 }
 
-/// Calls `call`. Then, whatever happened, each of the stacks (how long one is, what takes its last item away) is made as long
-/// as it was, and `leave` is called: where those are not written in Python no signal handler can come between. For the main
-/// thread.
+/// A stack of Python objects, by functions that are not written in Python: how many there are, the one at a place, and what
+/// takes the last away or puts another on top.
+#[derive(FromPyObject)]
+pub(crate) struct Stack<'py>(Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+impl<'py> Stack<'py> {
+    fn items(&self) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let Self(len, at, ..) = self;
+        let len: usize = len.call0()?.extract()?;
+        (0..len).map(|place| at.call1((place,))).collect()
+    }
+
+    /// Makes it what it was.
+    fn restore(&self, before: &[Bound<'py, PyAny>]) -> PyResult<()> {
+        let Self(.., pop, push) = self;
+        let now = self.items()?;
+        let same = now.iter().zip(before).take_while(|(now, before)| now.is(*before)).count();
+        for _ in same..now.len() {
+            pop.call0()?;
+        }
+        for item in &before[same..] {
+            push.call1((item,))?;
+        }
+        Ok(())
+    }
+}
+
+/// Calls `call`. Then, whatever happened, each of the stacks is made what it was, and `leave` is called: no signal handler can
+/// come between. For the main thread.
+///
+/// An exception that breaks off a function of `held` keeps what that function works on, as long as it is kept itself. If that
+/// is a generator that changes the stacks when it ends, as torch's are, it must end before they are restored, not some day.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "what Python gives is converted")]
 pub(crate) fn call_and_restore<'py>(
     call: &Bound<'py, PyAny>,
-    stacks: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
+    stacks: Vec<Stack<'py>>,
+    held: Vec<Bound<'py, PyAny>>,
     leave: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let long = |len: &Bound<'py, PyAny>| len.call0()?.extract::<usize>();
-    let before = stacks.iter().map(|(len, _)| long(len)).collect::<PyResult<Vec<_>>>()?;
+    let before = stacks.iter().map(Stack::items).collect::<PyResult<Vec<_>>>()?;
     let called = call.call0();
-    for ((len, pop), before) in stacks.iter().zip(before) {
-        while long(len)? > before {
-            pop.call0()?;
-        }
+    if let Err(wrong) = &called {
+        release(wrong.value(call.py()), &held)?;
+    }
+    for (stack, before) in stacks.iter().zip(before) {
+        stack.restore(&before)?;
     }
     leave.call0()?;
     called
+}
+
+/// Empties the frames of these functions that an exception keeps, or one that was under way when it was raised.
+fn release(wrong: &Bound<'_, PyAny>, held: &[Bound<'_, PyAny>]) -> PyResult<()> {
+    let mut wrong = wrong.clone();
+    // More are not raised one in the course of another, but somebody may have made a circle of them.
+    for _ in 0..100 {
+        if wrong.is_none() {
+            break;
+        }
+        let mut at = wrong.getattr("__traceback__")?;
+        while !at.is_none() {
+            let frame = at.getattr("tb_frame")?;
+            let code = frame.getattr("f_code")?;
+            if held.iter().any(|one| one.is(&code)) {
+                // One that still runs refuses, and ends by itself.
+                let _ = frame.call_method0("clear");
+            }
+            at = at.getattr("tb_next")?;
+        }
+        wrong = wrong.getattr("__context__")?;
+    }
+    Ok(())
 }
 
 /// The batches of a job. Until one is asked for, Python may put another job in its place.
