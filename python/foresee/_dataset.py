@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from . import _check, _launch, _native, transforms
 from ._errors import ArgumentTypeError, ConfigError, DatasetError
@@ -17,8 +17,7 @@ class Dataset:
     """What a job reads. Make one with :class:`Files` or :class:`ImageFolder`."""
 
     _inner: _native.Dataset
-    #: What is done to images on their way into a batch; None hands samples over as they are.
-    transform: transforms.Transform | None = None
+    _transform: transforms.Transform | None = None
     _told: dict[str, Any] | None = None
     #: Says where its catalog is saved.
     _config: Config = None
@@ -32,6 +31,16 @@ class Dataset:
             f"{type(self).__name__}[{_check.shown(index)}]: samples are read ahead, in order; give it to a "
             "foresee.torch.DataLoader or a foresee.Job, or use torchvision's dataset"
         )
+
+    @property
+    def transform(self) -> transforms.Transform | None:
+        """What is done to images on their way into a batch; None hands samples over as they are."""
+        return self._transform
+
+    @transform.setter
+    def transform(self, transform: transforms.Transform | None) -> None:
+        self._told = transforms.described(transform)
+        self._transform = transform
 
     def path(self, index: int) -> str:
         """The file of a sample."""
@@ -59,9 +68,14 @@ class Dataset:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({_native.one_line(self._inner.described)}, {len(self)} samples)"
 
-    def _transform_with(self, transform: transforms.Transform | None) -> None:
-        self._told = transforms.described(transform)
-        self.transform = transform
+    def _as_it_is(self) -> Self:
+        """For whoever reads it: what is set on it later is for others."""
+        _refuse_own(self)
+        same = object.__new__(type(self))
+        same.__dict__.update(self.__dict__)
+        # A Compose may have been changed in place.
+        same.transform = self.transform
+        return same
 
 
 class Files(Dataset):
@@ -79,7 +93,7 @@ class Files(Dataset):
         throttle: _native.Throttle | None = None,
         config: Config = None,
     ) -> None:
-        self._transform_with(transform)
+        self.transform = transform
         self._config = _check.config(config)
         if isinstance(paths, str | bytes | os.PathLike) or not isinstance(paths, Iterable):
             raise ArgumentTypeError(f"paths={_check.shown(paths)}: give a list of paths")
@@ -90,7 +104,7 @@ class Files(Dataset):
     def _part(cls, whole: Dataset, indices: list[int]) -> "Files":
         """Some samples of another dataset: nothing is listed again."""
         part = cls.__new__(cls)
-        part._transform_with(whole.transform)
+        part.transform = whole.transform
         part._config = whole._config
         part._inner = whole._inner.part(indices)
         return part
@@ -109,12 +123,23 @@ class Files(Dataset):
         Relative paths begin at the manifest's folder. Blank lines and lines that begin with ``#`` are skipped.
         """
         files = cls.__new__(cls)
-        files._transform_with(transform)
+        files.transform = transform
         files._config = _check.config(config)
         files._inner = _native.Dataset.manifest(
             _check.path("path", path), _throttle(throttle), _terminal(), files._config
         )
         return files
+
+    @property
+    def target_transform(self) -> None:
+        """There is none: labels are given as they are to be."""
+
+    @target_transform.setter
+    def target_transform(self, change: Any) -> None:
+        if change is not None:
+            raise ConfigError(
+                f"target_transform={_check.shown(change)}: files are given their labels; give those that it makes of them"
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         labels = self.labels.tolist() if self._inner.has_labels else None
@@ -146,35 +171,42 @@ class ImageFolder(Dataset):
         throttle: _native.Throttle | None = None,
         config: Config = None,
     ) -> None:
-        self._transform_with(transform)
+        self.transform = transform
         self._config = _check.config(config)
         _refuse_loader(loader)
-        for name, given in (("target_transform", target_transform), ("is_valid_file", is_valid_file)):
-            if given is not None and not callable(given):
-                raise ArgumentTypeError(f"{name}={_check.shown(given)}: give a function, or leave it away")
+        _refuse_no_function("target_transform", target_transform)
+        _refuse_no_function("is_valid_file", is_valid_file)
         #: Where it is, whatever the current folder will be.
         self.root = str(Path(_check.path("root", root)).expanduser().absolute())
-        self.target_transform = target_transform
         self._options = {
-            "target_transform": target_transform,
             "is_valid_file": is_valid_file,
             "allow_empty": _check.flag("allow_empty", allow_empty),
             "throttle": _throttle(throttle),
             "config": self._config,
         }
-        #: Where labels are not the places in the list of classes.
-        self._targets: list[int] | None = None
+        #: As they were listed: labels are places in the list of classes.
+        self._listed: _native.Dataset
         if is_valid_file is None and not allow_empty:
-            self._inner = _native.Dataset.image_folder(self.root, throttle, _terminal(), self._config)
-            self._classes = self._inner.classes
+            self._listed = _native.Dataset.image_folder(self.root, throttle, _terminal(), self._config)
+            self._classes = self._listed.classes
         else:
             self._classes, paths, targets = _chosen(self.root, is_valid_file or _is_image, allow_empty)
-            self._inner = _native.Dataset.files(paths, targets, throttle, _terminal(), self._config)
-        if target_transform is not None:
-            self._targets = self.labels.tolist()
-            self._inner = _native.Dataset.files(
-                self.paths(), self._changed(target_transform), throttle, _terminal(), self._config
-            )
+            self._listed = _native.Dataset.files(paths, targets, throttle, _terminal(), self._config)
+        self.target_transform = target_transform
+
+    @property
+    def target_transform(self) -> Callable[[int], int] | None:
+        """What makes a label of a class."""
+        return self._target_transform
+
+    @target_transform.setter
+    def target_transform(self, change: Callable[[int], int] | None) -> None:
+        _refuse_no_function("target_transform", change)
+        inner = self._listed
+        if change is not None:
+            labels = self._changed(change)
+            inner = _native.Dataset.files(inner.paths(), labels, inner.throttle, _terminal(), self._config)
+        self._inner, self._target_transform = inner, change
 
     def _changed(self, change: Callable[[int], int]) -> list[int]:
         labels = []
@@ -186,7 +218,7 @@ class ImageFolder(Dataset):
                     "ImageFolder with foresee.torch.DataLoader, which calls it for each sample"
                 )
             labels.append(_check.whole(f"target_transform({label})", changed, -(2**63), 2**63 - 1))
-        return [labels[target] for target in self.targets]
+        return [labels[target] for target in self._listed.labels()]
 
     @property
     def classes(self) -> list[str]:
@@ -201,7 +233,7 @@ class ImageFolder(Dataset):
     @property
     def targets(self) -> list[int]:
         """The class of each sample; with a ``target_transform`` its label is another one."""
-        return list(self._targets) if self._targets is not None else self.labels.tolist()
+        return self._listed.labels().tolist()
 
     @property
     def samples(self) -> list[tuple[str, int]]:
@@ -211,7 +243,8 @@ class ImageFolder(Dataset):
     imgs = samples
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _image_folder, (type(self), self.root, self.transform, self._options)
+        options = {**self._options, "target_transform": self.target_transform}
+        return _image_folder, (type(self), self.root, self.transform, options)
 
 
 def emulate(name: str, mb_per_s: float | Mapping[int, float], latency_ms: float = 0.0) -> _native.Throttle:
@@ -244,6 +277,33 @@ def _labels(labels: Iterable[int] | None) -> list[int] | None:
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise ArgumentTypeError(f"labels={_check.shown(labels)}: give a list of whole numbers")
     return [_check.whole(f"labels[{index}]", label, -(2**63), 2**63 - 1) for index, label in enumerate(labels)]
+
+
+#: What says which samples a dataset has, and what they are.
+_SAMPLES = ("__getitem__", "__getitems__", "__len__", "path", "paths", "labels", "samples", "imgs", "targets")
+_TRANSFORMS = ("transform", "target_transform")
+
+
+def _refuse_own(dataset: Dataset) -> None:
+    """What a subclass says by itself would be passed over: samples are not read by way of Python."""
+    known = (Dataset, Files, ImageFolder, abstract_dataset())
+    for name in (*_SAMPLES, *_TRANSFORMS):
+        kind = next((kind for kind in type(dataset).__mro__ if name in vars(kind)), Dataset)
+        if kind not in known:
+            raise ConfigError(
+                f"dataset={type(dataset).__name__}: its {name} is its own, and would not be asked; give foresee.Files the "
+                "paths, labels and transform that it means, or use torchvision's ImageFolder"
+            )
+
+
+def abstract_dataset() -> Any:
+    """torch's base of all datasets, where there is one; its ``__getitem__`` is none."""
+    return getattr(sys.modules.get("torch.utils.data"), "Dataset", None)
+
+
+def _refuse_no_function(name: str, given: Any) -> None:
+    if given is not None and not callable(given):
+        raise ArgumentTypeError(f"{name}={_check.shown(given)}: give a function, or leave it away")
 
 
 def _refuse_loader(loader: Any) -> None:

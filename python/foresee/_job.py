@@ -114,13 +114,14 @@ class Job(_native.Batches):
             "world_size": found[1],
         }
         self._dataset = dataset
+        self._reads = dataset._as_it_is()
         self._native = self._made(self._arguments)
         _open.add(self)
 
     def _made(self, arguments: _Arguments) -> _native.Job:
         if arguments["world_size"] > 1:
             _say_alone(arguments["rank"], arguments["world_size"])
-        return _native.Job(self._dataset._inner, {**arguments, "transform": self._dataset._told})
+        return _native.Job(self._reads._inner, {**arguments, "transform": self._reads._told})
 
     @property
     def _inner(self) -> _native.Job:
@@ -264,7 +265,7 @@ class Job(_native.Batches):
             # One for all epochs is given as it is.
             arguments["shuffle"] = shuffle[0]
         begun = self._settled or not self._untouched
-        return _rebuilt, (type(self), self._dataset, arguments, self.state_dict() if begun else None)
+        return _rebuilt, (type(self), self._reads, arguments, self.state_dict() if begun else None)
 
 
 class Epoch:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _check, _native
-from ._dataset import opens_as_torchvision
+from ._dataset import abstract_dataset, opens_as_torchvision
 from ._errors import ArgumentTypeError, ConfigError, ForeseeError, SampleError
 from ._threads import Bell, Threads, is_interrupt
 
@@ -47,7 +47,8 @@ class Mapped:
                 "Subset of it"
             )
         self._dataset = dataset
-        self._samples = samples if indices is None else [samples[index] for index in indices]
+        # A copy: paths and labels are read at different times, and must be of one sample.
+        self._samples = [tuple(samples[index]) for index in (range(len(samples)) if indices is None else indices)]
         self._open = _opener(dataset)
 
     @staticmethod
@@ -180,7 +181,8 @@ def _refuse_other_items(dataset: Any, module: str, name: str) -> None:
     known = getattr(sys.modules.get(module), name, None)
     for method in ("__getitem__", "__getitems__"):
         own = getattr(type(dataset), method, None)
-        if own is not None and own is not getattr(known, method, None):
+        inherited = (None, getattr(known, method, None), getattr(abstract_dataset(), method, None))
+        if own not in inherited:
             raise ConfigError(
                 f"dataset={type(dataset).__name__}: its {method} is its own, and would not be called; do in `transform`, "
                 "`target_transform`, `loader` or `collate_fn` what it does, and leave it away"

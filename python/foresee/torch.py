@@ -504,17 +504,13 @@ def _source(dataset: Any, config: Any) -> tuple[Mapped | None, Dataset]:
     """The dataset that the job reads, and how its samples are made where Python makes them."""
     whole, indices = unwrapped(dataset)
     if isinstance(whole, Dataset):
-        return None, whole if indices is None else _part(whole, indices)
+        whole = whole._as_it_is()
+        return None, whole if indices is None else Files._part(whole, indices)
     mapped = Mapped.of(dataset)
     transform = mapped.transform
     if isinstance(transform, transforms.Transform):
         return None, Files(mapped.paths(), mapped.labels(), transform=transform, config=config)
     return mapped, Files(mapped.paths(), config=config)
-
-
-def _part(whole: Dataset, indices: list[int]) -> Files:
-    """A ``Subset`` of a dataset of ours."""
-    return Files._part(whole, indices)
 
 
 def _nobody() -> None:

@@ -1,6 +1,7 @@
 """Datasets of torchvision: their transforms run on bytes that foresee reads, in order, on threads that always end."""
 
 import inspect
+import pickle
 import shutil
 import threading
 from collections import namedtuple
@@ -13,7 +14,7 @@ import torch
 from foresee import transforms as T
 from foresee.torch import DataLoader
 from torch.utils.data import DataLoader as Torchs
-from torch.utils.data import DistributedSampler, Subset, random_split
+from torch.utils.data import Dataset, DistributedSampler, Subset, random_split
 from torchvision import datasets
 from torchvision import transforms as tv
 from torchvision.transforms import v2
@@ -143,6 +144,104 @@ def test_an_item_of_the_datasets_own_is_refused(images, kind, ours):
         dataset.transform = steps
     with pytest.raises(ValueError, match=f"^dataset={kind.__name__}: its __getitems?__ is its own, .* leave it away$"):
         DataLoader(dataset, 4)
+
+
+class Zeros(foresee.ImageFolder):
+    def __getitem__(self, index):
+        return torch.zeros(1), 100
+
+
+class Sevens(foresee.ImageFolder):
+    @property
+    def targets(self):
+        return [7] * len(self)
+
+
+class Chosen(foresee.ImageFolder):
+    samples = (("a.png", 1),)
+
+
+class Fixed(foresee.ImageFolder):
+    transform = T.Resize((8, 8))
+
+
+def whole(dataset):
+    return DataLoader(dataset)
+
+
+def part(dataset):
+    return DataLoader(Subset(dataset, [0, 1]))
+
+
+def job(dataset):
+    return foresee.Job(dataset, 2, 1, shuffle=False)
+
+
+@pytest.mark.parametrize("read", [whole, part, job])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(Zeros, "__getitem__"), (Sevens, "targets"), (Chosen, "samples"), (Fixed, "transform")]
+)
+def test_what_a_subclass_of_ours_says_of_its_samples_is_refused(images, kind, name, read):
+    with pytest.raises(ValueError, match=f"^dataset={kind.__name__}: its {name} is its own, and would not be asked; "):
+        read(kind(images))
+
+
+def test_a_subclass_of_ours_that_says_nothing_of_its_samples_is_read(images):
+    class Named(Dataset, foresee.ImageFolder):
+        def __init__(self, root):
+            super().__init__(root, T.Resize((8, 8)))
+
+    assert same(DataLoader(Named(images), 5), DataLoader(foresee.ImageFolder(images, T.Resize((8, 8))), 5))
+
+
+@pytest.mark.parametrize("read", [whole, part, job])
+def test_transforms_that_are_set_hold_for_what_is_made_afterwards(images, read):
+    def first(made):
+        batch = next(iter(made))
+        data, labels = (batch.data, batch.labels) if read is job else batch
+        return data.shape[-1], labels.tolist()[0]
+
+    dataset = foresee.ImageFolder(images, T.Resize((8, 8)))
+    before = read(dataset)
+    dataset.transform = T.Compose([T.Resize((4, 4))])
+    dataset.target_transform = lambda label: label + 100
+    after = read(dataset)
+    dataset.transform.transforms[0] = T.Resize((6, 6))
+    assert first(after) == (4, 100) and first(before) == (8, 0)
+    assert first(read(dataset)) == (6, 100) and dataset.targets[0] == 0
+    again = pickle.loads(pickle.dumps(foresee.ImageFolder(images, target_transform=abs)))
+    again.target_transform = None
+    assert again.labels.tolist() == again.targets == pickle.loads(pickle.dumps(again)).labels.tolist()
+
+
+def test_what_cannot_be_set_is_refused(images, rows):
+    dataset = foresee.ImageFolder(images)
+    with pytest.raises(TypeError, match="^transform=.*: give one of foresee.transforms"):
+        dataset.transform = STEPS
+    with pytest.raises(TypeError, match="^target_transform=3: give a function"):
+        dataset.target_transform = 3
+    with pytest.raises(ValueError, match="^target_transform=.*: files are given their labels; "):
+        foresee.Files(*rows).target_transform = abs
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_change_once_the_loader_is_made_stay_what_they_were(images, workers):
+    dataset = datasets.ImageFolder(str(images), STEPS)
+    expected = list(DataLoader(dataset, 5))
+    loader = DataLoader(dataset, 5, num_workers=workers)
+    dataset.samples[0] = (dataset.samples[5][0], 55)
+    assert same(loader, expected)
+
+
+def test_the_base_of_torchs_datasets_has_no_items_of_its_own(images):
+    class Plain(Dataset):
+        samples = tuple((str(path), number) for number, path in enumerate(sorted(images.glob("*/*.png"))))
+        transform = STEPS
+
+        def __len__(self):
+            return len(self.samples)
+
+    assert torch.cat([labels for _, labels in DataLoader(Plain(), 6)]).tolist() == list(range(37))
 
 
 def test_a_length_that_is_not_that_of_the_samples_is_refused(images):
