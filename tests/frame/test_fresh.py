@@ -87,14 +87,14 @@ class Project:
         self.git("commit", "--quiet", "--message", "A state")
 
     def start(self, **variables: str) -> subprocess.Popen:
+        # Where tests run in the background this signal may be ignored, and a shell could not undo that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         return subprocess.Popen(
             [self.checkout / "tools" / "fresh.sh", self.folder],
             env={"PATH": f"{self.bin}:{SYSTEM_PATH}", "HOME": str(self.checkout.parent)} | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
-            # Who runs the tests in the background may ignore this signal, and a shell cannot undo that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(self, **variables: str) -> tuple[int, str, str]:
