@@ -11,6 +11,7 @@ is free again when they are gone.
 """
 
 import functools
+import operator
 import os
 import types
 import warnings
@@ -217,15 +218,20 @@ class DataLoader:
         if self.pin_memory and not has_accelerator():
             warnings.warn("pin_memory=True: there is no accelerator, so nothing is pinned", stacklevel=2)
         ahead = self._ahead()
-        self._draw_worker_seed()
-        iteration = Iteration(self)
-        opens: dict[str, Any] = {"_running": weakref.ref(iteration.inner)}
-        if not self._resumes:
-            # What was left of an epoch is given up, and of the next one there is no more than that seed.
-            opens |= {**self._standing(ahead, _native.Handed(), False), "_opened": True}
-        own = self.__dict__
-        # At once and without a call, so that no signal handler can come between.
-        own |= opens
+        undo = self._undo_draws()
+        try:
+            self._draw_worker_seed()
+            iteration = Iteration(self)
+            opens: dict[str, Any] = {"_running": weakref.ref(iteration.inner), "_seeded": True}
+            if not self._resumes:
+                # What was left of an epoch is given up, and of the next one there is no more than that seed.
+                opens |= {**self._standing(ahead, _native.Handed(), False), "_opened": True}
+            own = self.__dict__
+            # At once and without a call, so that no signal handler can come between.
+            own |= opens
+        except BaseException:
+            list(undo)
+            raise
         return iteration
 
     def _ahead(self) -> tuple[int, int]:
@@ -238,9 +244,21 @@ class DataLoader:
 
     def _draw_worker_seed(self) -> None:
         """Draws what torch's loader draws for its workers: without it whatever the trainer draws next would differ."""
-        if not (self._seeded if self.persistent_workers else self._resumes and self.generator is not None):
+        if not self._has_worker_seed():
             _torch.empty((), dtype=_torch.int64).random_(generator=self.generator)
-            self._seeded = True
+
+    def _has_worker_seed(self) -> bool:
+        if self.persistent_workers:
+            return self._seeded
+        # One that is gone before anything was asked of it: if a handler raised, nobody ever had it.
+        is_unused = self._opened and self._running() is None
+        return self.generator is not None and (self._resumes or is_unused)
+
+    def _undo_draws(self) -> Iterable[None]:
+        """To be listed if a signal handler raises before what was drawn is kept: the next try draws the same."""
+        held = _order.generators(self.generator, self._drawn, _torch.default_generator)
+        # Listing it is one call, and not of Python: no other handler can come between.
+        return map(operator.call, [functools.partial(one.set_state, one.get_state()) for one in held])
 
     def _enter(self, iteration: Epoch) -> None:
         """The first batch of an epoch is asked for: sets the job to it. May be called again if a signal handler raised."""
@@ -445,7 +463,7 @@ class DataLoader:
     def _go_to_drawn(self, epoch: int, step: int) -> Sequence[int]:
         batches, before = self._loaded_batches, self._epoch_batches
         if batches is None:
-            batches = self._draw()
+            batches = self._draw_once()
             keeper = _order.keeper_of_epochs(self._drawn)
             if batches == before and keeper is not None and getattr(keeper, "shuffle", True):
                 self._warn("the sampler gives the same order again; call its set_epoch with each epoch", 8)
@@ -460,9 +478,18 @@ class DataLoader:
         if left:
             self._used = True
             self.job._inner.reorder(epoch, begin, [sample for batch in batches for sample in batch])
-        # They are not drawn again if the epoch does not get to begin.
-        self._loaded_batches = batches
         return grouped
+
+    def _draw_once(self) -> Any:
+        """The batches of an epoch, which are not drawn again if it does not get to begin."""
+        own, undo = self.__dict__, self._undo_draws()
+        try:
+            # Kept without a call in between.
+            own["_loaded_batches"] = self._draw()
+        except BaseException:
+            list(undo)
+            raise
+        return own["_loaded_batches"]
 
     def _draw(self) -> list[list[int]]:
         """The batches of an epoch, as the sampler gives them."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -91,6 +92,67 @@ def test_alarms_lose_and_repeat_nothing_and_states_count_what_arrived(images, ro
                     assert (state["epoch"], state["step"]) == (epoch, len(got))
             assert got == whole
     assert alarms.raised > 10
+
+
+class Interrupted(BaseException):
+    pass
+
+
+class InterruptAt:
+    """Raises where the loader, or torch's sampler, is about to run the line of this number, counted from now on."""
+
+    def __init__(self, line):
+        self.left = line
+
+    def __enter__(self):
+        self.before = sys.gettrace()
+        sys.settrace(self._look)
+
+    def __exit__(self, *_):
+        sys.settrace(self.before)
+
+    def _look(self, frame, event, _):
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                raise Interrupted
+        elif event == "call" and not frame.f_code.co_filename.endswith(("foresee/torch.py", "data/sampler.py")):
+            return None
+        return self._look
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_an_interrupt_while_an_epoch_begins_does_not_change_what_is_drawn(rows, epochs):
+    dataset = foresee.Files(rows[0], list(range(SAMPLES)))
+
+    def made():
+        return foresee.torch.DataLoader(dataset, 20, shuffle=True, generator=torch.Generator().manual_seed(4))
+
+    def taken(iteration):
+        return [labels.tolist() for _, labels in iteration]
+
+    loader = made()
+    expected = [taken(loader) for _ in range(3)]
+    for line in itertools.count(1):
+        loader, other, iteration, torchs = made(), made(), None, torch.get_rng_state()
+        assert [taken(loader) for _ in range(epochs)] == expected[:epochs]
+        interrupt = InterruptAt(line)
+        with contextlib.suppress(Interrupted), interrupt:
+            # A loop would lose nothing once it has the iteration.
+            iteration = iter(loader)
+            iteration.settle()
+        assert torch.equal(torchs, torch.get_rng_state())
+        other.load_state_dict(loader.state_dict())
+        going = loader if iteration is None else iteration
+        assert taken(going) == taken(other) == expected[epochs]
+        assert taken(loader) == taken(other) == expected[epochs + 1]
+        if interrupt.left > 0:
+            break
+    assert line > 50
+    # As where a handler raises before the caller has it.
+    loader = made()
+    iter(loader)
+    assert [taken(loader) for _ in range(3)] == expected
 
 
 @pytest.mark.parametrize("workers", [0, 2])
