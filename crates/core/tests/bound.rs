@@ -2,37 +2,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foresee_core::bound::lone_minimum;
 use foresee_core::catalog::Catalog;
 use foresee_core::ids::{Epoch, Rank, SampleId, Step};
-use foresee_core::model::{Beyond, Contention, Curve, Hosts, Scope, System, Tier};
+use foresee_core::model::Hosts;
 use foresee_core::policy::{Assignment, Brief};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail};
-use foresee_core::units::{Bytes, Rate, Seconds};
+use foresee_core::units::Bytes;
 use proptest::prelude::*;
+
+use self::common::system;
 
 /// One access a step and rank; every rank has a tier of so many bytes.
 fn brief(sizes: Vec<u64>, orders: Orders, ranks: u32, capacity: u64, start: Mark) -> Brief {
-    let tier = |name: &str, capacity: u64| Tier {
-        name: name.to_owned(),
-        capacity: Bytes(capacity),
-        scope: Scope::Rank,
-        threads: 1,
-        read: Curve::new(vec![(1, 1e6)], Beyond::Clamp).unwrap(),
-        write: Curve::new(vec![(1, 1e6)], Beyond::Clamp).unwrap(),
-    };
-    let system = System {
-        network: Rate(1e3),
-        source_link: Rate(1.0),
-        source: Curve::new(vec![(1, 1.0)], Beyond::Clamp).unwrap(),
-        source_latency: Seconds::ZERO,
-        contention: Contention::Reads,
-        tiers: vec![tier("staging", 1), tier("memory", capacity)],
-        cores_per_host: None,
-    };
     let spec = LayoutSpec {
         positions: orders.len(),
         world: ranks,
@@ -45,7 +32,7 @@ fn brief(sizes: Vec<u64>, orders: Orders, ranks: u32, capacity: u64, start: Mark
         catalog: Arc::new(Catalog::new(sizes)),
         orders,
         layout: Layout::new(spec).unwrap(),
-        system: Arc::new(system),
+        system: Arc::new(system(capacity)),
         hosts: Hosts::new(ranks, 1),
         assignment: Assignment::Order,
         peers: false,

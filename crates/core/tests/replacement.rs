@@ -3,39 +3,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use foresee_core::catalog::Catalog;
 use foresee_core::engine::{Consumed, Engine, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
-use foresee_core::model::{Beyond, Contention, Curve, Decoded, Hosts, Model, Origin, Scope, System, Tier, Trainer};
+use foresee_core::model::{Decoded, Hosts, Model, Origin, Trainer};
 use foresee_core::policy::{Assignment, Brief, Keeping, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail};
-use foresee_core::units::{Bytes, Pace, Rate, Seconds};
+use foresee_core::units::{Bytes, Pace, Rate};
 use proptest::prelude::*;
+
+use self::common::system;
 
 const MEMORY: TierId = TierId(1);
 
 /// Samples of one byte, one access a step and rank, tiers of so many samples.
 fn brief(samples: u32, ranks: u32, epochs: u32, seed: u64, capacity: u64) -> Brief {
-    let tier = |name: &str, capacity: u64| Tier {
-        name: name.to_owned(),
-        capacity: Bytes(capacity),
-        scope: Scope::Rank,
-        threads: 1,
-        read: Curve::new(vec![(1, 1e6)], Beyond::Clamp).unwrap(),
-        write: Curve::new(vec![(1, 1e6)], Beyond::Clamp).unwrap(),
-    };
-    let system = System {
-        network: Rate(1e3),
-        source_link: Rate(1.0),
-        source: Curve::new(vec![(1, 1.0)], Beyond::Clamp).unwrap(),
-        source_latency: Seconds::ZERO,
-        contention: Contention::Reads,
-        tiers: vec![tier("staging", 1), tier("memory", capacity)],
-        cores_per_host: None,
-    };
     let spec = LayoutSpec {
         positions: u64::from(samples),
         world: ranks,
@@ -48,7 +35,7 @@ fn brief(samples: u32, ranks: u32, epochs: u32, seed: u64, capacity: u64) -> Bri
         catalog: Arc::new(Catalog::new(vec![1; samples as usize])),
         orders: Orders::new(Shuffle::Feistel { seed }, samples, epochs).unwrap(),
         layout: Layout::new(spec).unwrap(),
-        system: Arc::new(system),
+        system: Arc::new(system(capacity)),
         hosts: Hosts::new(ranks, 1),
         assignment: Assignment::Order,
         peers: true,
