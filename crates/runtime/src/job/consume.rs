@@ -134,9 +134,7 @@ impl Job {
         }
         if std::mem::take(&mut consumer.reported) {
             // Somebody may have mended it.
-            if let Ok(staged) = self.try_again(shared) {
-                shared.state().mend(staged);
-            }
+            self.mend(shared);
         }
         let mut state = shared.state();
         state.serve(shared.mean_bytes.saturating_mul(wanted as u64));
@@ -149,10 +147,9 @@ impl Job {
                     Some(Err((sample, cause))) => {
                         if self.was_spared(shared, &cause) {
                             drop(state);
-                            let again = self.try_again(shared);
+                            let is_mended = self.mend(shared);
                             state = shared.state();
-                            if let Ok(staged) = again {
-                                state.mend(staged);
+                            if is_mended {
                                 continue;
                             }
                         }
@@ -192,6 +189,11 @@ impl Job {
             state.want(missing);
             state = wait(shared, state, deadline);
         }
+    }
+
+    /// Tries the broken sample that is next once more.
+    fn mend(&self, shared: &Shared) -> bool {
+        self.try_again(shared).map(|staged| shared.state().mend(staged)).is_ok()
     }
 
     /// Whether a sample is skipped now that was not while all files might have been measured again.
