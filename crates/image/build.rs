@@ -1,7 +1,8 @@
 //! Compiles the shim between libjpeg's C interface and `decode/jpeg.rs`, against the headers that `turbojpeg-sys` built.
 
 fn main() {
-    let include = std::env::var("DEP_TURBOJPEG_INCLUDE").expect("turbojpeg-sys tells where its headers are");
+    let include =
+        std::env::var("DEP_TURBOJPEG_INCLUDE").expect("turbojpeg-sys tells where its headers are");
     println!("cargo:rerun-if-changed=native/jpeg_window.c");
     cc::Build::new()
         .file("native/jpeg_window.c")

@@ -26,7 +26,14 @@ fn frequency(foresight: &Foresight, job: &Job) -> Bars {
     let mut bars: Vec<(String, f64)> = (0..=highest / width)
         .map(|bar| {
             let (first, last) = (bar * width, bar * width + width - 1);
-            (if width == 1 { first.to_string() } else { format!("{first}-{last}") }, 0.0)
+            (
+                if width == 1 {
+                    first.to_string()
+                } else {
+                    format!("{first}-{last}")
+                },
+                0.0,
+            )
         })
         .collect();
     for (uses, samples) in counts {

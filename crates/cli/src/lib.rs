@@ -63,9 +63,11 @@ pub fn status<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>)
             Command::Report(arguments) => runs::run(&arguments).map(|()| SUCCESS),
         },
         // Help and version; whoever reads them may have gone away.
-        Err(asked) if !asked.use_stderr() => {
-            asked.print().or_else(table::forgive_broken_pipe).map(|()| SUCCESS).map_err(Into::into)
-        }
+        Err(asked) if !asked.use_stderr() => asked
+            .print()
+            .or_else(table::forgive_broken_pipe)
+            .map(|()| SUCCESS)
+            .map_err(Into::into),
         Err(wrong) => Err(anyhow::Error::msg(usage(&wrong))),
     };
     done.unwrap_or_else(|error| refuse(&format!("{error:#}")))
@@ -77,9 +79,17 @@ fn usage(wrong: &clap::Error) -> String {
         return "no command given; try foresee --help".to_owned();
     }
     let text = wrong.to_string();
-    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let said: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
-    format!("{}; try foresee --help", said.join(" ").trim_start_matches("error: "))
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:"));
+    let said: Vec<&str> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        .collect();
+    format!(
+        "{}; try foresee --help",
+        said.join(" ").trim_start_matches("error: ")
+    )
 }
 
 /// Says what is wrong, on one line whatever it quotes.

@@ -25,9 +25,17 @@ pub(crate) struct Progress {
 impl Progress {
     /// For `phases` phases of `length` accesses each.
     pub(crate) fn new(length: u64, phases: u64) -> Self {
-        let bar = if length.saturating_mul(phases) < QUICK { ProgressBar::hidden() } else { ProgressBar::new(length) };
+        let bar = if length.saturating_mul(phases) < QUICK {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new(length)
+        };
         let template = "{spinner} {msg:22} {bar:40} {percent:>3} %  {elapsed} passed, {eta} left";
-        Self { bar: Turning::new(bar, template), phase: String::new(), shown: 0 }
+        Self {
+            bar: Turning::new(bar, template),
+            phase: String::new(),
+            shown: 0,
+        }
     }
 
     /// `done` accesses of a phase are done.
@@ -68,7 +76,10 @@ impl Turning {
                 thread::park_timeout(TURN);
             }
         };
-        let turner = thread::Builder::new().name("foresee-bar".to_owned()).spawn(turn).ok();
+        let turner = thread::Builder::new()
+            .name("foresee-bar".to_owned())
+            .spawn(turn)
+            .ok();
         Self { bar, turner }
     }
 }

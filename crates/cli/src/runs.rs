@@ -108,20 +108,34 @@ pub(crate) struct Prediction {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { runs: path, output } = arguments;
     report::check(output, "--output")?;
-    let is_input = output.canonicalize().is_ok_and(|output| path.canonicalize().is_ok_and(|path| path == output));
-    ensure!(!is_input, "--output {}: is the file with the runs; give another name", output.display());
+    let is_input = output
+        .canonicalize()
+        .is_ok_and(|output| path.canonicalize().is_ok_and(|path| path == output));
+    ensure!(
+        !is_input,
+        "--output {}: is the file with the runs; give another name",
+        output.display()
+    );
     let runs = Runs::load(path).with_context(|| path.display().to_string())?;
     report::write_runs(&runs, output)
 }
 
 impl Runs {
     fn load(path: &Path) -> Result<Self> {
-        ensure!(!fs::metadata(path)?.is_dir(), "is a folder; give a file in the form of docs/report.md");
+        ensure!(
+            !fs::metadata(path)?.is_dir(),
+            "is a folder; give a file in the form of docs/report.md"
+        );
         let mut text = Vec::new();
         // A device says that it is empty and has no end.
-        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+        File::open(path)?
+            .take(FILE_BYTES_MAX + 1)
+            .read_to_end(&mut text)?;
         let is_small = text.len() as u64 <= FILE_BYTES_MAX;
-        ensure!(is_small, "is larger than 64 MiB; give a file in the form of docs/report.md");
+        ensure!(
+            is_small,
+            "is larger than 64 MiB; give a file in the form of docs/report.md"
+        );
         Self::parse(&text)
     }
 
@@ -136,9 +150,18 @@ impl Runs {
     }
 
     fn check(&self) -> Result<()> {
-        let Self { name: _, lower_bound_s, inputs: _, runs } = self;
+        let Self {
+            name: _,
+            lower_bound_s,
+            inputs: _,
+            runs,
+        } = self;
         ensure!(!runs.is_empty(), "runs: empty; give one at least");
-        ensure!(runs.len() <= RUNS_MAX, "runs: {} are too many; give {RUNS_MAX} at most", runs.len());
+        ensure!(
+            runs.len() <= RUNS_MAX,
+            "runs: {} are too many; give {RUNS_MAX} at most",
+            runs.len()
+        );
         check_seconds("lower_bound_s", *lower_bound_s)?;
         let mut names = BTreeSet::new();
         for (at, run) in runs.iter().enumerate() {
@@ -167,23 +190,37 @@ impl Run {
     }
 
     fn check(&self) -> Result<()> {
-        let Self { name: _, epochs, stats, prediction } = self;
+        let Self {
+            name: _,
+            epochs,
+            stats,
+            prediction,
+        } = self;
         ensure!(!epochs.is_empty(), "epochs: empty; give one at least");
-        ensure!(epochs.len() <= EPOCHS_MAX, "epochs: {} are too many; give {EPOCHS_MAX} at most", epochs.len());
+        ensure!(
+            epochs.len() <= EPOCHS_MAX,
+            "epochs: {} are too many; give {EPOCHS_MAX} at most",
+            epochs.len()
+        );
         for (at, epoch) in epochs.iter().enumerate() {
             check_seconds(format_args!("epochs[{at}].total_s"), [epoch.total_s])?;
             check_seconds(format_args!("epochs[{at}].stall_s"), [epoch.stall_s])?;
         }
         check_seconds("stats.first_batch_s", stats.first_batch_s)?;
         check_seconds("stats.stall_by_s", stats.stall_by_s.values().copied())?;
-        let predicted = prediction.iter().flat_map(|it| [it.total_s, it.startup_s, it.stall_s]);
+        let predicted = prediction
+            .iter()
+            .flat_map(|it| [it.total_s, it.startup_s, it.stall_s]);
         check_seconds("prediction", predicted)
     }
 }
 
 /// JSON has no numbers that are none, but negative ones.
 fn check_seconds(what: impl fmt::Display, values: impl IntoIterator<Item = f64>) -> Result<()> {
-    match values.into_iter().find(|value| !(0.0..=1e12).contains(value)) {
+    match values
+        .into_iter()
+        .find(|value| !(0.0..=1e12).contains(value))
+    {
         Some(wrong) => bail!("{what}: {wrong}; give seconds, 0 or more"),
         None => Ok(()),
     }
@@ -218,29 +255,48 @@ mod tests {
 
     fn said(from: &str, to: &str) -> String {
         assert!(GOOD.contains(from), "{from}");
-        format!("{:#}", Runs::parse(GOOD.replacen(from, to, 1).as_bytes()).unwrap_err())
+        format!(
+            "{:#}",
+            Runs::parse(GOOD.replacen(from, to, 1).as_bytes()).unwrap_err()
+        )
     }
 
     #[test]
     fn a_run_is_called_by_its_policy_and_unknown_keys_are_ignored() {
         let runs = Runs::parse(GOOD.as_bytes()).unwrap();
         assert_eq!(runs.runs[0].name(), "nopfs");
-        assert_eq!(runs.inputs.values().map(|input| input.0.as_str()).collect::<Vec<_>>(), ["1", "x", "1.5", "true"]);
+        assert_eq!(
+            runs.inputs
+                .values()
+                .map(|input| input.0.as_str())
+                .collect::<Vec<_>>(),
+            ["1", "x", "1.5", "true"]
+        );
     }
 
     #[test]
     fn what_is_wrong_is_named() {
         assert!(said("\"runs\"", "\"rans\"").contains("missing field `runs`"));
-        assert_eq!(said("2,", "-2,"), "runs[0]: epochs[0].total_s: -2; give seconds, 0 or more");
+        assert_eq!(
+            said("2,", "-2,"),
+            "runs[0]: epochs[0].total_s: -2; give seconds, 0 or more"
+        );
         assert!(said("1.5,", "1e999,").contains("out of range"));
         let form = "not in the form of docs/report.md";
         let kind = "invalid type: null, expected u64 at line 3";
         assert!(
-            said("_bytes\": 3,", "_bytes\": null,").starts_with(&format!("{form}: runs[0].stats.source_bytes: {kind}"))
+            said("_bytes\": 3,", "_bytes\": null,")
+                .starts_with(&format!("{form}: runs[0].stats.source_bytes: {kind}"))
         );
-        assert!(said("\"policy\"", "\"p\"").starts_with(&format!("{form}: runs[0].stats: missing field `policy`")));
+        assert!(
+            said("\"policy\"", "\"p\"")
+                .starts_with(&format!("{form}: runs[0].stats: missing field `policy`"))
+        );
         let run = &GOOD[GOOD.find("{\n").unwrap()..GOOD.rfind(']').unwrap()];
         let twice = said(run, &format!("{run},{run}"));
-        assert_eq!(twice, "runs[1].name: another run is called nopfs too; give each its own");
+        assert_eq!(
+            twice,
+            "runs[1].name: another run is called nopfs too; give each its own"
+        );
     }
 }

@@ -42,38 +42,70 @@ pub(crate) struct Arguments {
 /// Simulates and prints.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let policies = chosen(&arguments.policies)?;
-    let sets = arguments.sets.iter().map(|set| set.parse::<Set>()).collect::<Result<Vec<_>, _>>()?;
-    let axes = arguments.sweeps.iter().map(|text| Axis::parse(text)).collect::<Result<Vec<_>>>()?;
+    let sets = arguments
+        .sets
+        .iter()
+        .map(|set| set.parse::<Set>())
+        .collect::<Result<Vec<_>, _>>()?;
+    let axes = arguments
+        .sweeps
+        .iter()
+        .map(|text| Axis::parse(text))
+        .collect::<Result<Vec<_>>>()?;
     if axes.len() > AXES_MAX {
-        bail!("--sweep {}: {} keys are too many; sweep one or two", arguments.sweeps[AXES_MAX], axes.len());
+        bail!(
+            "--sweep {}: {} keys are too many; sweep one or two",
+            arguments.sweeps[AXES_MAX],
+            axes.len()
+        );
     }
     if let [one, other] = &axes[..]
         && one.key == other.key
     {
-        bail!("--sweep {}: the key is swept twice; give all its values in one --sweep", one.key);
+        bail!(
+            "--sweep {}: the key is swept twice; give all its values in one --sweep",
+            one.key
+        );
     }
     let template = Template::load(&arguments.scenario)?;
     let scenario = template.with(&sets)?;
-    let points = if axes.is_empty() { Vec::new() } else { sweep::points(&template, &sets, &axes)? };
+    let points = if axes.is_empty() {
+        Vec::new()
+    } else {
+        sweep::points(&template, &sets, &axes)?
+    };
     if let Some(path) = &arguments.report {
         report::check(path, "--report")?;
-        let same =
-            path.canonicalize().is_ok_and(|path| arguments.scenario.canonicalize().is_ok_and(|other| path == other));
+        let same = path.canonicalize().is_ok_and(|path| {
+            arguments
+                .scenario
+                .canonicalize()
+                .is_ok_and(|other| path == other)
+        });
         if same {
-            bail!("--report {}: is the scenario itself; give another name", path.display());
+            bail!(
+                "--report {}: is the scenario itself; give another name",
+                path.display()
+            );
         }
     }
     let accesses = u64::from(scenario.dataset.samples) * u64::from(scenario.job.epochs);
-    let mut progress = Progress::new(accesses, (policies.len() as u64 + 1) * (points.len() as u64 + 1));
+    let mut progress = Progress::new(
+        accesses,
+        (policies.len() as u64 + 1) * (points.len() as u64 + 1),
+    );
     let sweep = if points.is_empty() {
         None
     } else {
-        Some(sweep::run(points, axes, &policies, |label, done| progress.tick(label, done))?)
+        Some(sweep::run(points, axes, &policies, |label, done| {
+            progress.tick(label, done)
+        })?)
     };
     let comparison = if sweep.is_none() || arguments.report.is_some() {
         progress.tick("drawing sizes", 0);
         let job = Job::new(&scenario)?;
-        let comparison = foresee_sim::compare(&job, &policies, |policy, done| progress.tick(policy, done));
+        let comparison =
+            foresee_sim::compare(&job, &policies, |policy, done| progress.tick(policy, done));
         if let Some(path) = &arguments.report {
             progress.tick("report", 0);
             write_report(path, &scenario, &job, &comparison, sweep.as_ref())?;
@@ -106,11 +138,20 @@ fn write_report(
         points: sweep
             .sweep
             .iter()
-            .map(|point| report::SweepPoint { values: point.values.clone(), results: point.results.clone() })
+            .map(|point| report::SweepPoint {
+                values: point.values.clone(),
+                results: point.results.clone(),
+            })
             .collect(),
     });
     let inputs = report::inputs(scenario);
-    let page = Report { comparison, inputs, frequency: Some(frequency), reuse: Some(reuse), sweep: sweep.as_ref() };
+    let page = Report {
+        comparison,
+        inputs,
+        frequency: Some(frequency),
+        reuse: Some(reuse),
+        sweep: sweep.as_ref(),
+    };
     report::write(&page, path)
 }
 
@@ -118,10 +159,19 @@ fn chosen(names: &[String]) -> Result<Vec<&'static dyn Policy>> {
     if names.is_empty() {
         return Ok(POLICIES.to_vec());
     }
-    let known = || POLICIES.iter().map(|policy| policy.name()).collect::<Vec<_>>().join(", ");
+    let known = || {
+        POLICIES
+            .iter()
+            .map(|policy| policy.name())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let nearest = |name: &str| {
-        let near = POLICIES.iter().map(|policy| (strsim::jaro_winkler(policy.name(), name), policy.name()));
-        near.filter(|(likeness, _)| *likeness > 0.8).max_by(|a, b| a.0.total_cmp(&b.0))
+        let near = POLICIES
+            .iter()
+            .map(|policy| (strsim::jaro_winkler(policy.name(), name), policy.name()));
+        near.filter(|(likeness, _)| *likeness > 0.8)
+            .max_by(|a, b| a.0.total_cmp(&b.0))
     };
     let find = |name: &String| {
         policy::by_name(name).ok_or_else(|| match nearest(name) {

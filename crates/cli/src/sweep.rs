@@ -28,9 +28,14 @@ impl Axis {
         };
         let values = split(list);
         if values.iter().any(String::is_empty) {
-            bail!("--sweep {text}: a value is missing; write KEY=V1,V2,..., such as --sweep job.ranks=4,8,16");
+            bail!(
+                "--sweep {text}: a value is missing; write KEY=V1,V2,..., such as --sweep job.ranks=4,8,16"
+            );
         }
-        Ok(Self { key: key.trim().to_owned(), values })
+        Ok(Self {
+            key: key.trim().to_owned(),
+            values,
+        })
     }
 }
 
@@ -77,20 +82,33 @@ pub(crate) struct Sweep {
 }
 
 /// Every combination of the axes' values, with the scenario it gives; all are checked before anything runs.
-pub(crate) fn points(template: &Template, sets: &[Set], axes: &[Axis]) -> Result<Vec<(Vec<String>, Scenario)>> {
+pub(crate) fn points(
+    template: &Template,
+    sets: &[Set],
+    axes: &[Axis],
+) -> Result<Vec<(Vec<String>, Scenario)>> {
     let mut combinations: Vec<Vec<String>> = vec![Vec::new()];
     for axis in axes {
         let with = |values: &Vec<String>| {
-            axis.values.iter().map(|value| [values.clone(), vec![value.clone()]].concat()).collect::<Vec<_>>()
+            axis.values
+                .iter()
+                .map(|value| [values.clone(), vec![value.clone()]].concat())
+                .collect::<Vec<_>>()
         };
         combinations = combinations.iter().flat_map(with).collect();
     }
     let scenario = |values: Vec<String>| {
         let mut sets = sets.to_vec();
         for (axis, value) in axes.iter().zip(&values) {
-            sets.push(format!("{}={value}", axis.key).parse().map_err(|error| blamed_on_sweep(&error))?);
+            sets.push(
+                format!("{}={value}", axis.key)
+                    .parse()
+                    .map_err(|error| blamed_on_sweep(&error))?,
+            );
         }
-        let scenario = template.with(&sets).map_err(|error| blamed_on_sweep(&error))?;
+        let scenario = template
+            .with(&sets)
+            .map_err(|error| blamed_on_sweep(&error))?;
         Ok((values, scenario))
     };
     combinations.into_iter().map(scenario).collect()
@@ -112,7 +130,9 @@ pub(crate) fn run(
     let mut drawn: Option<(Scenario, Arc<foresee_core::catalog::Catalog>)> = None;
     let mut sweep = Vec::new();
     for (values, scenario) in points {
-        let same = |other: &Scenario| other.dataset == scenario.dataset && other.job.seed == scenario.job.seed;
+        let same = |other: &Scenario| {
+            other.dataset == scenario.dataset && other.job.seed == scenario.job.seed
+        };
         let catalog = match &drawn {
             Some((other, catalog)) if same(other) => Arc::clone(catalog),
             _ => Arc::new(scenario.sizes()?),
@@ -120,10 +140,21 @@ pub(crate) fn run(
         let job = Job::with_catalog(&scenario, Arc::clone(&catalog))?;
         drawn = Some((scenario, catalog));
         let label = |policy: &str| format!("{} {policy}", values.join(" "));
-        let comparison = foresee_sim::compare(&job, policies, |policy, done| progress(&label(policy), done));
-        let set = axes.iter().zip(&values).map(|(axis, value)| (axis.key.clone(), json(value))).collect();
+        let comparison = foresee_sim::compare(&job, policies, |policy, done| {
+            progress(&label(policy), done)
+        });
+        let set = axes
+            .iter()
+            .zip(&values)
+            .map(|(axis, value)| (axis.key.clone(), json(value)))
+            .collect();
         let lower_bound_s = comparison.lower_bound_s;
-        sweep.push(Point { set, results: comparison.results, values, lower_bound_s });
+        sweep.push(Point {
+            set,
+            results: comparison.results,
+            values,
+            lower_bound_s,
+        });
     }
     Ok(Sweep { sweep, axes })
 }
@@ -131,7 +162,9 @@ pub(crate) fn run(
 /// A number as a number, everything else as text.
 fn json(value: &str) -> Value {
     let number = value.parse::<i64>().map(Value::from).ok();
-    number.or_else(|| value.parse::<f64>().ok().map(Value::from)).unwrap_or_else(|| Value::from(value))
+    number
+        .or_else(|| value.parse::<f64>().ok().map(Value::from))
+        .unwrap_or_else(|| Value::from(value))
 }
 
 #[cfg(test)]
@@ -141,7 +174,10 @@ mod tests {
     #[test]
     fn commas_inside_a_value_do_not_split_it() {
         assert_eq!(split("1, 2,3"), ["1", "2", "3"]);
-        assert_eq!(split("{ 1 = 66, 4 = 146 },{ 1 = 100 }"), ["{ 1 = 66, 4 = 146 }", "{ 1 = 100 }"]);
+        assert_eq!(
+            split("{ 1 = 66, 4 = 146 },{ 1 = 100 }"),
+            ["{ 1 = 66, 4 = 146 }", "{ 1 = 100 }"]
+        );
         assert_eq!(split(r#""a,b",c"#), [r#""a,b""#, "c"]);
     }
 
@@ -149,7 +185,10 @@ mod tests {
     fn a_sweep_without_values_is_refused_in_one_line() {
         for text in ["job.ranks", "job.ranks=", "job.ranks=4,,8"] {
             let said = Axis::parse(text).unwrap_err().to_string();
-            assert!(said.starts_with(&format!("--sweep {text}: ")) && !said.contains('\n'), "{said}");
+            assert!(
+                said.starts_with(&format!("--sweep {text}: ")) && !said.contains('\n'),
+                "{said}"
+            );
         }
     }
 

@@ -13,10 +13,17 @@ pub(crate) fn comparison(comparison: &Comparison) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let origins = shown_origins(comparison);
-    let mut head = ["policy", "time", "x bound", "start-up", "stall", "first batch"]
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>();
+    let mut head = [
+        "policy",
+        "time",
+        "x bound",
+        "start-up",
+        "stall",
+        "first batch",
+    ]
+    .iter()
+    .map(ToString::to_string)
+    .collect::<Vec<_>>();
     head.extend(origins.iter().map(|origin| format!("{origin} GB")));
     table.set_header(head);
     for outcome in &comparison.results {
@@ -31,7 +38,10 @@ pub(crate) fn comparison(comparison: &Comparison) -> String {
         time(comparison.lower_bound_s),
         gigabytes(comparison.source_minimum_bytes),
     );
-    let refused = comparison.results.iter().filter_map(|outcome| Some((&outcome.policy, outcome.reason.as_ref()?)));
+    let refused = comparison
+        .results
+        .iter()
+        .filter_map(|outcome| Some((&outcome.policy, outcome.reason.as_ref()?)));
     text.extend(refused.map(|(policy, reason)| format!("\n{policy}: not supported: {reason}")));
     text
 }
@@ -43,10 +53,23 @@ pub(crate) fn sweep(sweep: &Sweep) -> String {
     let policies = sweep.sweep.first().map_or(&[][..], |point| &point.results);
     let keys = sweep.axes.iter().map(|axis| axis.key.clone());
     let bound = ["lower bound".to_owned()];
-    table.set_header(keys.chain(bound).chain(policies.iter().map(|outcome| outcome.policy.clone())));
+    table.set_header(
+        keys.chain(bound)
+            .chain(policies.iter().map(|outcome| outcome.policy.clone())),
+    );
     for point in &sweep.sweep {
-        let times = point.results.iter().map(|outcome| outcome.total_s.map_or("not supported".to_owned(), time));
-        table.add_row(point.values.iter().cloned().chain([time(point.lower_bound_s)]).chain(times));
+        let times = point
+            .results
+            .iter()
+            .map(|outcome| outcome.total_s.map_or("not supported".to_owned(), time));
+        table.add_row(
+            point
+                .values
+                .iter()
+                .cloned()
+                .chain([time(point.lower_bound_s)])
+                .chain(times),
+        );
     }
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
@@ -56,8 +79,15 @@ pub(crate) fn sweep(sweep: &Sweep) -> String {
 
 /// Origins that some policy used, the source first.
 fn shown_origins(comparison: &Comparison) -> Vec<String> {
-    let Some(first) = comparison.results.first() else { return Vec::new() };
-    let used = |origin: &&String| comparison.results.iter().any(|outcome| outcome.bytes[*origin] > 0);
+    let Some(first) = comparison.results.first() else {
+        return Vec::new();
+    };
+    let used = |origin: &&String| {
+        comparison
+            .results
+            .iter()
+            .any(|outcome| outcome.bytes[*origin] > 0)
+    };
     let mut origins: Vec<String> = first.bytes.keys().filter(used).cloned().collect();
     origins.sort_by_key(|origin| origin != "source");
     origins
@@ -76,7 +106,11 @@ fn row(outcome: &Outcome, lower_bound_s: f64, origins: &[String]) -> Vec<Cell> {
         seconds(outcome.stall_s),
         seconds(outcome.first_batch_s),
     ];
-    cells.extend(origins.iter().map(|origin| format!("{:.1}", gigabytes(outcome.bytes[origin]))));
+    cells.extend(
+        origins
+            .iter()
+            .map(|origin| format!("{:.1}", gigabytes(outcome.bytes[origin]))),
+    );
     cells.into_iter().map(Cell::new).collect()
 }
 
@@ -86,7 +120,11 @@ fn gigabytes(bytes: u64) -> f64 {
 
 /// Seconds below an hour, hours above.
 pub(crate) fn time(seconds: f64) -> String {
-    if seconds < 3600.0 { format!("{seconds:.2} s") } else { format!("{:.3} h", seconds / 3600.0) }
+    if seconds < 3600.0 {
+        format!("{seconds:.2} s")
+    } else {
+        format!("{:.3} h", seconds / 3600.0)
+    }
 }
 
 /// A table without lines, numbers to the right.
@@ -103,7 +141,12 @@ pub(crate) fn columns(head: Vec<String>, rows: impl Iterator<Item = Vec<String>>
     for column in table.column_iter_mut().take(numbers).skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    table
+        .to_string()
+        .lines()
+        .map(str::trim_end)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Bytes in the unit that leaves few digits.
@@ -136,12 +179,18 @@ pub(crate) fn grouped(number: u64) -> String {
 
 /// Prints to standard output; a reader that has gone away is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
-    writeln!(std::io::stdout().lock(), "{text}").or_else(forgive_broken_pipe).context("standard output")
+    writeln!(std::io::stdout().lock(), "{text}")
+        .or_else(forgive_broken_pipe)
+        .context("standard output")
 }
 
 /// A reader that has gone away is no error.
 pub(crate) fn forgive_broken_pipe(error: io::Error) -> io::Result<()> {
-    if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
+    if error.kind() == ErrorKind::BrokenPipe {
+        Ok(())
+    } else {
+        Err(error)
+    }
 }
 
 #[cfg(test)]
@@ -150,8 +199,17 @@ mod tests {
 
     #[test]
     fn numbers_are_short_or_grouped() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([12, 1_500, 147_300_000_000].map(size), ["12 B", "1.5 kB", "147.3 GB"]);
-        assert_eq!([counted(1, "rank"), counted(2, "rank")], ["1 rank", "2 ranks"]);
+        assert_eq!(
+            [0, 999, 1000, 1_234_567].map(grouped),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [12, 1_500, 147_300_000_000].map(size),
+            ["12 B", "1.5 kB", "147.3 GB"]
+        );
+        assert_eq!(
+            [counted(1, "rank"), counted(2, "rank")],
+            ["1 rank", "2 ranks"]
+        );
     }
 }

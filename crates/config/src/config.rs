@@ -29,7 +29,11 @@ pub(crate) const STAGING: Keys = Keys {
     place: "in [staging]",
     all: &[
         key("capacity", r#""512 MiB""#, "the capacity"),
-        key("threads", r#""auto""#, r#""auto" or the number of threads of one rank"#),
+        key(
+            "threads",
+            r#""auto""#,
+            r#""auto" or the number of threads of one rank"#,
+        ),
     ],
 };
 
@@ -40,24 +44,48 @@ pub(crate) const TIER: Keys = Keys {
         key("capacity", r#""4 GiB""#, "the capacity"),
         key("path", r#""/nvme/foresee""#, "the folder of the tier"),
         key("threads", "2", "the number of threads of one rank"),
-        key("free_space_floor", r#""1 GiB""#, "the space of the disk that stays free"),
-        key("trust_folder", "true", "whether others may own the folder or write to it"),
+        key(
+            "free_space_floor",
+            r#""1 GiB""#,
+            "the space of the disk that stays free",
+        ),
+        key(
+            "trust_folder",
+            "true",
+            "whether others may own the folder or write to it",
+        ),
     ],
 };
 
-pub(crate) const SOURCE: Keys =
-    Keys { place: "in [source]", all: &[key("immutable", "true", "whether files of the dataset never change")] };
+pub(crate) const SOURCE: Keys = Keys {
+    place: "in [source]",
+    all: &[key(
+        "immutable",
+        "true",
+        "whether files of the dataset never change",
+    )],
+};
 
 pub(crate) const CATALOG: Keys = Keys {
     place: "in [catalog]",
     all: &[
-        key("path", r#""/var/cache/foresee""#, "the folder of saved catalogs"),
-        key("trust_folder", "true", "whether others may own the folder or write to it"),
+        key(
+            "path",
+            r#""/var/cache/foresee""#,
+            "the folder of saved catalogs",
+        ),
+        key(
+            "trust_folder",
+            "true",
+            "whether others may own the folder or write to it",
+        ),
     ],
 };
 
-pub(crate) const TRACE: Keys =
-    Keys { place: "in [trace]", all: &[key("path", r#""trace.jsonl""#, "the file of the trace")] };
+pub(crate) const TRACE: Keys = Keys {
+    place: "in [trace]",
+    all: &[key("path", r#""trace.jsonl""#, "the file of the trace")],
+};
 
 /// Sizes end with one of these.
 const UNITS: [(&str, u64); 10] = [
@@ -170,14 +198,21 @@ pub enum CatalogFolder {
 
 impl Default for Staging {
     fn default() -> Self {
-        Self { capacity_bytes: STAGING_BYTES, threads: Threads::Auto }
+        Self {
+            capacity_bytes: STAGING_BYTES,
+            threads: Threads::Auto,
+        }
     }
 }
 
 impl Tier {
     /// A tier of memory as the file has it where only its capacity is given.
     pub fn memory(capacity_bytes: u64) -> Self {
-        Self { kind: TierKind::Memory, capacity_bytes, threads: TIER_THREADS }
+        Self {
+            kind: TierKind::Memory,
+            capacity_bytes,
+            threads: TIER_THREADS,
+        }
     }
 }
 
@@ -219,8 +254,16 @@ impl Config {
     }
 
     /// Of the table in `file`, after `overrides` were written into it.
-    pub(crate) fn read(file: &Path, root: &Table, overrides: &[Override]) -> Result<Self, InputError> {
-        let document = Document { file, tables: TABLES, overrides };
+    pub(crate) fn read(
+        file: &Path,
+        root: &Table,
+        overrides: &[Override],
+    ) -> Result<Self, InputError> {
+        let document = Document {
+            file,
+            tables: TABLES,
+            overrides,
+        };
         let top = Section::of_table(document, "", &TOP, root)?;
         let catalogs = optional(&top, "catalog", &CATALOG)?;
         let catalog = match catalogs.as_ref().map(path).transpose()?.flatten() {
@@ -228,7 +271,10 @@ impl Config {
             Some("") => CatalogFolder::Off,
             Some(folder) => CatalogFolder::At(folder.into()),
         };
-        let trace = optional(&top, "trace", &TRACE)?.map(|section| path(&section)).transpose()?.flatten();
+        let trace = optional(&top, "trace", &TRACE)?
+            .map(|section| path(&section))
+            .transpose()?
+            .flatten();
         Ok(Self {
             staging: optional(&top, "staging", &STAGING)?
                 .map(|section| staging(&section))
@@ -236,7 +282,11 @@ impl Config {
                 .unwrap_or_default(),
             tiers: tiers(document, &top)?,
             source: optional(&top, "source", &SOURCE)?
-                .map(|section| section.flag("immutable").map(|immutable| Source { immutable }))
+                .map(|section| {
+                    section
+                        .flag("immutable")
+                        .map(|immutable| Source { immutable })
+                })
                 .transpose()?
                 .unwrap_or_default(),
             catalog,
@@ -246,8 +296,16 @@ impl Config {
     }
 }
 
-fn optional<'a>(top: &Section<'a>, key: &str, keys: &'static Keys) -> Result<Option<Section<'a>>, InputError> {
-    if top.has(key) { top.section(key, keys).map(Some) } else { Ok(None) }
+fn optional<'a>(
+    top: &Section<'a>,
+    key: &str,
+    keys: &'static Keys,
+) -> Result<Option<Section<'a>>, InputError> {
+    if top.has(key) {
+        top.section(key, keys).map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 /// A path that may be empty, which means none.
@@ -260,9 +318,17 @@ fn path<'a>(section: &Section<'a>) -> Result<Option<&'a str>, InputError> {
 }
 
 fn staging(section: &Section<'_>) -> Result<Staging, InputError> {
-    let capacity_bytes = if section.has("capacity") { size(section, "capacity")? } else { STAGING_BYTES };
+    let capacity_bytes = if section.has("capacity") {
+        size(section, "capacity")?
+    } else {
+        STAGING_BYTES
+    };
     if capacity_bytes == 0 {
-        return Err(section.error("capacity", "the staging buffer needs room", "give more than 0 B"));
+        return Err(section.error(
+            "capacity",
+            "the staging buffer needs room",
+            "give more than 0 B",
+        ));
     }
     let threads = match section.get("threads") {
         None => Threads::Auto,
@@ -273,7 +339,10 @@ fn staging(section: &Section<'_>) -> Result<Staging, InputError> {
         }
         Some(_) => Threads::Number(section.whole("threads", THREADS)? as u32),
     };
-    Ok(Staging { capacity_bytes, threads })
+    Ok(Staging {
+        capacity_bytes,
+        threads,
+    })
 }
 
 fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tier>, InputError> {
@@ -283,19 +352,39 @@ fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tier>, InputEr
         Some(other) => return Err(top.mistyped("tier", other, "a list of tables")),
     };
     if values.len() > TIERS_MAX {
-        return Err(top.error("tier", format!("{} tiers are too many", values.len()), "give at most 255 tiers"));
+        return Err(top.error(
+            "tier",
+            format!("{} tiers are too many", values.len()),
+            "give at most 255 tiers",
+        ));
     }
     let mut tiers: Vec<Tier> = Vec::new();
     for (index, value) in values.iter().enumerate() {
-        let tier = tier(&Section::open(document, &format!("tier[{index}]"), &TIER, value)?)?;
-        let twin = tiers.iter().position(|other| other.kind.path().is_some() && other.kind.path() == tier.kind.path());
+        let tier = tier(&Section::open(
+            document,
+            &format!("tier[{index}]"),
+            &TIER,
+            value,
+        )?)?;
+        let twin = tiers
+            .iter()
+            .position(|other| other.kind.path().is_some() && other.kind.path() == tier.kind.path());
         if let Some(twin) = twin {
             let (key, other) = (format!("tier[{index}].path"), format!("tier[{twin}].path"));
             let what = format!("tier {twin} has this folder too");
-            return Err(document.error(&key, &[&other], what, "give each tier its own folder".to_owned()));
+            return Err(document.error(
+                &key,
+                &[&other],
+                what,
+                "give each tier its own folder".to_owned(),
+            ));
         }
         let is_memory = |tier: &Tier| tier.kind == TierKind::Memory;
-        if let Some(twin) = tiers.iter().position(is_memory).filter(|_| is_memory(&tier)) {
+        if let Some(twin) = tiers
+            .iter()
+            .position(is_memory)
+            .filter(|_| is_memory(&tier))
+        {
             let (key, other) = (format!("tier[{index}].kind"), format!("tier[{twin}].kind"));
             let what = format!("tier {twin} is of memory too");
             let remedy = format!("add this one's capacity to tier[{twin}].capacity and remove it");
@@ -310,20 +399,44 @@ fn tier(section: &Section<'_>) -> Result<Tier, InputError> {
     section.need("kind")?;
     let is_disk = section.choice("kind", &[("memory", false), ("disk", true)])?;
     let capacity_bytes = size(section, "capacity")?;
-    let threads = if section.has("threads") { section.whole("threads", THREADS)? as u32 } else { TIER_THREADS };
-    let kind = if is_disk { disk(section)? } else { memory(section)? };
-    Ok(Tier { kind, capacity_bytes, threads })
+    let threads = if section.has("threads") {
+        section.whole("threads", THREADS)? as u32
+    } else {
+        TIER_THREADS
+    };
+    let kind = if is_disk {
+        disk(section)?
+    } else {
+        memory(section)?
+    };
+    Ok(Tier {
+        kind,
+        capacity_bytes,
+        threads,
+    })
 }
 
 fn disk(section: &Section<'_>) -> Result<TierKind, InputError> {
     let path = section.text("path")?.into();
     let floor = "free_space_floor";
-    let free_space_floor_bytes = if section.has(floor) { size(section, floor)? } else { FREE_SPACE_FLOOR_BYTES };
-    Ok(TierKind::Disk { path, free_space_floor_bytes, trust_folder: section.flag("trust_folder")? })
+    let free_space_floor_bytes = if section.has(floor) {
+        size(section, floor)?
+    } else {
+        FREE_SPACE_FLOOR_BYTES
+    };
+    Ok(TierKind::Disk {
+        path,
+        free_space_floor_bytes,
+        trust_folder: section.flag("trust_folder")?,
+    })
 }
 
 fn memory(section: &Section<'_>) -> Result<TierKind, InputError> {
-    let of_disk = [("path", "path"), ("free_space_floor", "disk"), ("trust_folder", "folder")];
+    let of_disk = [
+        ("path", "path"),
+        ("free_space_floor", "disk"),
+        ("trust_folder", "folder"),
+    ];
     match of_disk.into_iter().find(|(key, _)| section.has(key)) {
         None => Ok(TierKind::Memory),
         Some((key, what)) => {
@@ -337,23 +450,27 @@ fn memory(section: &Section<'_>) -> Result<TierKind, InputError> {
 
 /// A size in bytes: a string with a unit, or a whole number of bytes.
 fn size(section: &Section<'_>, key: &str) -> Result<u64, InputError> {
-    let remedy = r#"write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
+    let remedy =
+        r#"write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
     match section.need(key)? {
-        Value::String(text) => {
-            size_bytes(text).ok_or_else(|| section.error(key, format!("{} is not a size", quoted(text)), remedy))
-        }
-        Value::Integer(number) => {
-            u64::try_from(*number).map_err(|_| section.error(key, format!("{number} is negative"), remedy))
-        }
+        Value::String(text) => size_bytes(text)
+            .ok_or_else(|| section.error(key, format!("{} is not a size", quoted(text)), remedy)),
+        Value::Integer(number) => u64::try_from(*number)
+            .map_err(|_| section.error(key, format!("{number} is negative"), remedy)),
         other => Err(section.mistyped(key, other, "a size")),
     }
 }
 
 /// The bytes of a size with its unit, as in `4 GiB`; `None` where it is none.
 pub fn size_bytes(text: &str) -> Option<u64> {
-    let (number, unit) = UNITS.iter().find_map(|(name, unit)| Some((text.trim().strip_suffix(name)?, *unit)))?;
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(name, unit)| Some((text.trim().strip_suffix(name)?, *unit)))?;
     let number = number.trim();
-    if !number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+    if !number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    {
         return None;
     }
     let bytes = number.parse::<f64>().ok()? * unit as f64;
@@ -393,10 +510,21 @@ mod tests {
             path = "trace.jsonl"
         "#;
         let memory = Tier::memory(3 << 29);
-        let kind = TierKind::Disk { path: "/nvme".into(), free_space_floor_bytes: 7, trust_folder: true };
-        let disk = Tier { kind, capacity_bytes: 2_000_000_000_000, threads: 3 };
+        let kind = TierKind::Disk {
+            path: "/nvme".into(),
+            free_space_floor_bytes: 7,
+            trust_folder: true,
+        };
+        let disk = Tier {
+            kind,
+            capacity_bytes: 2_000_000_000_000,
+            threads: 3,
+        };
         let expected = Config {
-            staging: Staging { capacity_bytes: 64 << 20, threads: Threads::Number(8) },
+            staging: Staging {
+                capacity_bytes: 64 << 20,
+                threads: Threads::Number(8),
+            },
             tiers: vec![memory, disk],
             source: Source { immutable: true },
             catalog: CatalogFolder::At("catalogs".into()),
@@ -410,27 +538,61 @@ mod tests {
     fn what_is_left_out_has_the_documented_default() {
         let none = parsed("").unwrap();
         assert_eq!(none, Config::default());
-        assert_eq!(none.staging, Staging { capacity_bytes: 536_870_912, threads: Threads::Auto });
-        assert_eq!((none.tiers.len(), none.catalog, none.trace), (0, CatalogFolder::UserCache, None));
+        assert_eq!(
+            none.staging,
+            Staging {
+                capacity_bytes: 536_870_912,
+                threads: Threads::Auto
+            }
+        );
+        assert_eq!(
+            (none.tiers.len(), none.catalog, none.trace),
+            (0, CatalogFolder::UserCache, None)
+        );
         let empty = "[staging]\nthreads = \"auto\"\n[catalog]\n[trace]\npath = \"\"";
         assert_eq!(parsed(empty), Ok(Config::default()));
-        let disk = parsed("[[tier]]\nkind = \"disk\"\ncapacity = 0\npath = \"x\"").unwrap().tiers.remove(0);
-        let kind = TierKind::Disk { path: "x".into(), free_space_floor_bytes: 1_073_741_824, trust_folder: false };
-        assert_eq!(disk, Tier { kind, capacity_bytes: 0, threads: 2 });
+        let disk = parsed("[[tier]]\nkind = \"disk\"\ncapacity = 0\npath = \"x\"")
+            .unwrap()
+            .tiers
+            .remove(0);
+        let kind = TierKind::Disk {
+            path: "x".into(),
+            free_space_floor_bytes: 1_073_741_824,
+            trust_folder: false,
+        };
+        assert_eq!(
+            disk,
+            Tier {
+                kind,
+                capacity_bytes: 0,
+                threads: 2
+            }
+        );
     }
 
     #[test]
     fn a_whole_number_is_a_size_in_bytes() {
-        assert_eq!(parsed("[staging]\ncapacity = 1048576"), parsed("[staging]\ncapacity = \"1 MiB\""));
+        assert_eq!(
+            parsed("[staging]\ncapacity = 1048576"),
+            parsed("[staging]\ncapacity = \"1 MiB\"")
+        );
     }
 
     #[test]
     fn an_empty_path_turns_saved_catalogs_off() {
         let home = Environment::from_iter([("HOME", "/home/ada")]);
-        let folder = |text: &str, environment: &Environment| parsed(text).unwrap().catalog.folder(environment);
-        assert_eq!(folder("", &home), Some("/home/ada/.cache/foresee/catalogs".into()));
+        let folder = |text: &str, environment: &Environment| {
+            parsed(text).unwrap().catalog.folder(environment)
+        };
+        assert_eq!(
+            folder("", &home),
+            Some("/home/ada/.cache/foresee/catalogs".into())
+        );
         assert_eq!(folder("", &Environment::default()), None);
-        assert_eq!(folder("", &Environment::from_iter([("XDG_CACHE_HOME", "/c")])), Some("/c/foresee/catalogs".into()));
+        assert_eq!(
+            folder("", &Environment::from_iter([("XDG_CACHE_HOME", "/c")])),
+            Some("/c/foresee/catalogs".into())
+        );
         assert_eq!(folder("[catalog]\npath = \"x\"", &home), Some("x".into()));
         assert_eq!(folder("[catalog]\npath = \"\"", &home), None);
     }
@@ -438,24 +600,38 @@ mod tests {
     #[test]
     fn a_table_is_read_like_a_file_under_its_own_name() {
         let table: Table = "[staging]\ncapcity = 1".parse().unwrap();
-        let said = Config::from_table(&table, "config").unwrap_err().to_string();
-        assert_eq!(said, "config: staging.capcity: unknown key; did you mean staging.capacity?");
-        assert_eq!(Config::from_table(&Table::new(), "config"), Ok(Config::default()));
+        let said = Config::from_table(&table, "config")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            said,
+            "config: staging.capcity: unknown key; did you mean staging.capacity?"
+        );
+        assert_eq!(
+            Config::from_table(&Table::new(), "config"),
+            Ok(Config::default())
+        );
     }
 
     #[test]
     fn more_tiers_than_can_be_numbered_are_refused() {
-        let tier = |number: usize| format!("[[tier]]\nkind = \"disk\"\ncapacity = 1\npath = \"{number}\"\n");
+        let tier = |number: usize| {
+            format!("[[tier]]\nkind = \"disk\"\ncapacity = 1\npath = \"{number}\"\n")
+        };
         let tiers = |count| parsed(&(0..count).map(tier).collect::<String>());
         assert_eq!(tiers(255).unwrap().tiers.len(), 255);
         let said = tiers(256).unwrap_err();
-        assert_eq!(said, "foresee.toml: tier: 256 tiers are too many; give at most 255 tiers");
+        assert_eq!(
+            said,
+            "foresee.toml: tier: 256 tiers are too many; give at most 255 tiers"
+        );
     }
 
     #[test]
     fn what_is_wrong_is_said_in_one_line() {
         let said = |text: &str| parsed(text).unwrap_err();
-        let sizes = r#"write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
+        let sizes =
+            r#"write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
         let cases = [
             ("[staging]\ncapacity = \"4 gigs\"", format!(r#"staging.capacity: "4 gigs" is not a size; {sizes}"#)),
             ("[staging]\ncapacity = \"-4 B\"", format!(r#"staging.capacity: "-4 B" is not a size; {sizes}"#)),

@@ -45,7 +45,11 @@ impl Environment {
     /// The folder for what can be made again: `$XDG_CACHE_HOME`, else `~/.cache`, where the user has a home.
     pub(crate) fn user_cache(&self) -> Option<PathBuf> {
         // The XDG specification wants relative paths ignored.
-        let absolute = |name| self.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let absolute = |name| {
+            self.get(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
         absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))
     }
 
@@ -55,9 +59,14 @@ impl Environment {
         let mut overrides = Vec::new();
         for (name, value) in &self.0 {
             let Some(name) = name.to_str() else { continue };
-            if let Some((prefix, section, keys)) = SECTIONS.iter().find(|(prefix, ..)| name.starts_with(prefix)) {
+            if let Some((prefix, section, keys)) = SECTIONS
+                .iter()
+                .find(|(prefix, ..)| name.starts_with(prefix))
+            {
                 let variable = Variable::new(name, value, (prefix, keys))?;
-                let table = root.entry(*section).or_insert_with(|| Value::Table(Table::new()));
+                let table = root
+                    .entry(*section)
+                    .or_insert_with(|| Value::Table(Table::new()));
                 overrides.extend(variable.write(table, section));
             } else if name.starts_with(TIER_PREFIX) {
                 tier_variables.push(tier_variable(name, value)?);
@@ -65,7 +74,9 @@ impl Environment {
         }
         // By number: "10" comes before "2" in the order of names.
         tier_variables.sort_by_key(|(index, _)| *index);
-        let tiers = root.entry("tier").or_insert_with(|| Value::Array(Vec::new()));
+        let tiers = root
+            .entry("tier")
+            .or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(tiers) = tiers {
             apply_to_tiers(tiers, &tier_variables, &mut overrides)?;
         }
@@ -76,9 +87,13 @@ impl Environment {
 impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Environment {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(variables: I) -> Self {
         let is_ours = |name: &OsString| {
-            name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) || name == "XDG_CACHE_HOME" || name == "HOME"
+            name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
+                || name == "XDG_CACHE_HOME"
+                || name == "HOME"
         };
-        let all = variables.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let all = variables
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()));
         Self(all.filter(|(name, _)| is_ours(name)).collect())
     }
 }
@@ -92,19 +107,35 @@ struct Variable<'a> {
 
 impl<'a> Variable<'a> {
     /// The variable `name`, which begins with `prefix`, for one of `keys`.
-    fn new(name: &'a str, value: &'a OsStr, (prefix, keys): (&str, &'static Keys)) -> Result<Self, InputError> {
+    fn new(
+        name: &'a str,
+        value: &'a OsStr,
+        (prefix, keys): (&str, &'static Keys),
+    ) -> Result<Self, InputError> {
         let variable = |key: &str| format!("{prefix}{}", key.to_ascii_uppercase());
         let Some(key) = keys.all.iter().find(|key| variable(key.name) == name) else {
-            let known = || keys.all.iter().map(|key| variable(key.name)).collect::<Vec<_>>().join(", ");
+            let known = || {
+                keys.all
+                    .iter()
+                    .map(|key| variable(key.name))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            };
             let near = keys.nearest(&name[prefix.len()..].to_ascii_lowercase());
-            let remedy = near
-                .map_or_else(|| format!("known are {}", known()), |near| format!("did you mean {}?", variable(near)));
+            let remedy = near.map_or_else(
+                || format!("known are {}", known()),
+                |near| format!("did you mean {}?", variable(near)),
+            );
             return Err(wrong(name, "unknown variable", remedy));
         };
         let Some(value) = value.to_str() else {
             return Err(wrong(name, "is not UTF-8", "give it in UTF-8".to_owned()));
         };
-        Ok(Self { name, key: key.name, value })
+        Ok(Self {
+            name,
+            key: key.name,
+            value,
+        })
     }
 
     /// Writes it into the table at `path`; a value that is no table is left for the reader to refuse.
@@ -114,10 +145,15 @@ impl<'a> Variable<'a> {
             ("path" | "kind", _) => Value::String(self.value.to_owned()),
             (_, "true") => Value::Boolean(true),
             (_, "false") => Value::Boolean(false),
-            (_, value) => value.parse().map_or_else(|_| Value::String(self.value.to_owned()), Value::Integer),
+            (_, value) => value
+                .parse()
+                .map_or_else(|_| Value::String(self.value.to_owned()), Value::Integer),
         };
         table.as_table_mut()?.insert(self.key.to_owned(), value);
-        Some(Override { key: format!("{path}.{}", self.key), said: self.said() })
+        Some(Override {
+            key: format!("{path}.{}", self.key),
+            said: self.said(),
+        })
     }
 
     fn said(&self) -> String {
@@ -127,13 +163,20 @@ impl<'a> Variable<'a> {
 
 /// A variable as messages name it: with its value, where that is short.
 pub(crate) fn said(name: &str, value: &str) -> String {
-    if value.len() <= SAID_BYTES_MAX { format!("{name}={value}") } else { name.to_owned() }
+    if value.len() <= SAID_BYTES_MAX {
+        format!("{name}={value}")
+    } else {
+        name.to_owned()
+    }
 }
 
 fn tier_variable<'a>(name: &'a str, value: &'a OsStr) -> Result<(usize, Variable<'a>), InputError> {
     let rest = &name[TIER_PREFIX.len()..];
     let number = rest.split('_').next().unwrap_or_default();
-    let index = number.parse::<usize>().ok().filter(|index| index.to_string() == number);
+    let index = number
+        .parse::<usize>()
+        .ok()
+        .filter(|index| index.to_string() == number);
     let Some(index) = index else {
         let remedy = format!("count tiers from 0, as in {TIER_PREFIX}0_CAPACITY");
         return Err(wrong(name, "has no number of a tier", remedy));
@@ -141,7 +184,11 @@ fn tier_variable<'a>(name: &'a str, value: &'a OsStr) -> Result<(usize, Variable
     // A name that ends after the number misses its key, and the last underscore with it.
     let prefix = format!("{TIER_PREFIX}{number}_");
     if !name.starts_with(&prefix) {
-        return Err(wrong(name, "unknown variable", format!("did you mean {prefix}CAPACITY?")));
+        return Err(wrong(
+            name,
+            "unknown variable",
+            format!("did you mean {prefix}CAPACITY?"),
+        ));
     }
     Ok((index, Variable::new(name, value, (&prefix, &TIER))?))
 }
@@ -159,16 +206,33 @@ fn apply_to_tiers(
         }
         let count = tiers.len();
         let Some(tier) = tiers.get_mut(*index) else {
-            let remedy = format!("the next one to add is {TIER_PREFIX}{count}_{}", variable.key.to_ascii_uppercase());
-            return Err(wrong(&variable.said(), &format!("there is no tier {index}"), remedy));
+            let remedy = format!(
+                "the next one to add is {TIER_PREFIX}{count}_{}",
+                variable.key.to_ascii_uppercase()
+            );
+            return Err(wrong(
+                &variable.said(),
+                &format!("there is no tier {index}"),
+                remedy,
+            ));
         };
         overrides.extend(variable.write(tier, &format!("tier[{index}]")));
     }
     for (index, tier) in tiers.iter().enumerate().skip(given) {
-        let by = variables.iter().find(|(of, _)| *of == index).map(|(_, variable)| variable.said());
+        let by = variables
+            .iter()
+            .find(|(of, _)| *of == index)
+            .map(|(_, variable)| variable.said());
         if let (Some(missing), Some(by)) = (missing(tier), by) {
-            let remedy = format!("set {TIER_PREFIX}{index}_{} too", missing.to_ascii_uppercase());
-            return Err(wrong(&by, &format!("adds a tier without its {missing}"), remedy));
+            let remedy = format!(
+                "set {TIER_PREFIX}{index}_{} too",
+                missing.to_ascii_uppercase()
+            );
+            return Err(wrong(
+                &by,
+                &format!("adds a tier without its {missing}"),
+                remedy,
+            ));
         }
     }
     Ok(())
@@ -177,10 +241,18 @@ fn apply_to_tiers(
 /// A key that a tier needs and has not.
 fn missing(tier: &Value) -> Option<&'static str> {
     let is_disk = tier.get("kind").and_then(Value::as_str) == Some("disk");
-    let needed: &[_] = if is_disk { &["capacity", "path"] } else { &["kind", "capacity"] };
+    let needed: &[_] = if is_disk {
+        &["capacity", "path"]
+    } else {
+        &["kind", "capacity"]
+    };
     needed.iter().find(|key| tier.get(key).is_none()).copied()
 }
 
 fn wrong(place: &str, what: &str, remedy: String) -> InputError {
-    InputError::Wrong { place: place.to_owned(), what: what.to_owned(), remedy }
+    InputError::Wrong {
+        place: place.to_owned(),
+        what: what.to_owned(),
+        remedy,
+    }
 }

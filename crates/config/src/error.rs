@@ -55,6 +55,9 @@ mod tests {
             what: "no such file".to_owned(),
             remedy: "check the path".to_owned(),
         };
-        assert_eq!(error.to_string(), "a\\nb\\u{2028}\\u{85}c: no such file; check the path");
+        assert_eq!(
+            error.to_string(),
+            "a\\nb\\u{2028}\\u{85}c: no such file; check the path"
+        );
     }
 }

@@ -27,7 +27,9 @@ mod line;
 pub mod reader;
 mod resolve;
 
-pub use config::{CatalogFolder, Config, Staging, THREADS_MAX, Threads, Tier, TierKind, size_bytes};
+pub use config::{
+    CatalogFolder, Config, Staging, THREADS_MAX, Threads, Tier, TierKind, size_bytes,
+};
 pub use environment::Environment;
 pub use error::InputError;
 pub use line::{OneLine, shown};

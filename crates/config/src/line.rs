@@ -37,8 +37,7 @@ impl fmt::Write for Escaping<'_, '_> {
 fn is_harmless(symbol: char) -> bool {
     let breaks_line = matches!(symbol, '\u{2028}' | '\u{2029}');
     // They make what follows look like something else: marks, embeddings, overrides and isolates.
-    let turns =
-        matches!(symbol, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns = matches!(symbol, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     !symbol.is_control() && !breaks_line && !turns
 }
 
@@ -53,7 +52,13 @@ mod tests {
             shown(Path::new(name)).to_string(),
             "a\\nb\\u{1b}[2J\\u{9b}1m\\u{7f}\\u{2028}\\u{202e}gpj.exe\\u{2066}"
         );
-        for name in ["/data/Käse 1.jpg", "图像.png", "صورة.jpg", "👩‍🚀.jpg", r"back\slash"] {
+        for name in [
+            "/data/Käse 1.jpg",
+            "图像.png",
+            "صورة.jpg",
+            "👩‍🚀.jpg",
+            r"back\slash",
+        ] {
             assert_eq!(OneLine(name).to_string(), name);
         }
     }

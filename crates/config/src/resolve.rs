@@ -46,8 +46,15 @@ impl Config {
             Given::Nothing => found(environment)?,
         };
         let overrides = environment.apply(&mut root)?;
-        let config = Self::read(Path::new(name.as_deref().unwrap_or(TABLE)), &root, &overrides)?;
-        let given_by = name.into_iter().chain(overrides.into_iter().map(|by| by.said)).collect();
+        let config = Self::read(
+            Path::new(name.as_deref().unwrap_or(TABLE)),
+            &root,
+            &overrides,
+        )?;
+        let given_by = name
+            .into_iter()
+            .chain(overrides.into_iter().map(|by| by.said))
+            .collect();
         Ok(Resolved { config, given_by })
     }
 }
@@ -56,16 +63,22 @@ impl Config {
 fn found(environment: &Environment) -> Result<(Option<String>, Table), InputError> {
     let Some(named) = environment.get(FILE_VARIABLE) else {
         let path = Path::new(FILE);
-        return if path.exists() { Ok((Some(FILE.to_owned()), read(path)?)) } else { Ok((None, Table::new())) };
+        return if path.exists() {
+            Ok((Some(FILE.to_owned()), read(path)?))
+        } else {
+            Ok((None, Table::new()))
+        };
     };
     if named.is_empty() {
         return Ok((None, Table::new()));
     }
     let path = Path::new(named);
     let table = read(path).map_err(|error| match error {
-        InputError::Unreadable { file, what, remedy } => {
-            InputError::Wrong { place: said(FILE_VARIABLE, &file.to_string_lossy()), what, remedy }
-        }
+        InputError::Unreadable { file, what, remedy } => InputError::Wrong {
+            place: said(FILE_VARIABLE, &file.to_string_lossy()),
+            what,
+            remedy,
+        },
         inside => inside,
     })?;
     Ok((Some(path.display().to_string()), table))
@@ -98,7 +111,8 @@ mod tests {
     fn resolved(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
         let table = text.parse().unwrap();
         let environment = variables.iter().copied().collect();
-        let resolved = Config::resolve(Given::Table(table), &environment).map_err(|error| error.to_string())?;
+        let resolved = Config::resolve(Given::Table(table), &environment)
+            .map_err(|error| error.to_string())?;
         assert_eq!(resolved.given_by.len(), 1 + variables.len());
         Ok(resolved.config)
     }
@@ -120,12 +134,27 @@ mod tests {
                 ("FORESEE_TRACE_PATH", ""),
             ],
         );
-        let kind = TierKind::Disk { path: "/ssd".into(), free_space_floor_bytes: 0, trust_folder: true };
+        let kind = TierKind::Disk {
+            path: "/ssd".into(),
+            free_space_floor_bytes: 0,
+            trust_folder: true,
+        };
         let expected = Config {
-            staging: Staging { capacity_bytes: 1 << 20, threads: Threads::Auto },
+            staging: Staging {
+                capacity_bytes: 1 << 20,
+                threads: Threads::Auto,
+            },
             tiers: vec![
-                Tier { kind: TierKind::Memory, capacity_bytes: 4096, threads: 5 },
-                Tier { kind, capacity_bytes: 2 << 30, threads: 2 },
+                Tier {
+                    kind: TierKind::Memory,
+                    capacity_bytes: 4096,
+                    threads: 5,
+                },
+                Tier {
+                    kind,
+                    capacity_bytes: 2 << 30,
+                    threads: 2,
+                },
             ],
             source: Source::default(),
             catalog: CatalogFolder::At("7".into()),
@@ -139,9 +168,19 @@ mod tests {
     fn tiers_are_added_one_after_another() {
         let kind = |number| (format!("FORESEE_TIER_{number}_KIND"), "disk".to_owned());
         let path = |number| (format!("FORESEE_TIER_{number}_PATH"), format!("/{number}"));
-        let capacity = |number| (format!("FORESEE_TIER_{number}_CAPACITY"), format!("{number} B"));
-        let environment = (0..12).flat_map(|number| [kind(number), path(number), capacity(number)]).collect();
-        let tiers = Config::resolve(Given::Table(Table::new()), &environment).unwrap().config.tiers;
+        let capacity = |number| {
+            (
+                format!("FORESEE_TIER_{number}_CAPACITY"),
+                format!("{number} B"),
+            )
+        };
+        let environment = (0..12)
+            .flat_map(|number| [kind(number), path(number), capacity(number)])
+            .collect();
+        let tiers = Config::resolve(Given::Table(Table::new()), &environment)
+            .unwrap()
+            .config
+            .tiers;
         assert!(tiers.iter().map(|tier| tier.capacity_bytes).eq(0..12));
     }
 
@@ -167,7 +206,10 @@ mod tests {
                  whole number from 1 to 1024",
             ),
             (
-                &[("FORESEE_TIER_2_KIND", "memory"), ("FORESEE_TIER_2_CAPACITY", "1 B")],
+                &[
+                    ("FORESEE_TIER_2_KIND", "memory"),
+                    ("FORESEE_TIER_2_CAPACITY", "1 B"),
+                ],
                 "FORESEE_TIER_2_KIND=memory: tier 0 is of memory too; add this one's capacity to tier[0].capacity and \
                  remove it",
             ),
@@ -187,7 +229,10 @@ mod tests {
                 &[("FORESEE_TIER_PATH", "/x")],
                 "FORESEE_TIER_PATH: has no number of a tier; count tiers from 0, as in FORESEE_TIER_0_CAPACITY",
             ),
-            (&[("FORESEE_TIER_1", "/x")], "FORESEE_TIER_1: unknown variable; did you mean FORESEE_TIER_1_CAPACITY?"),
+            (
+                &[("FORESEE_TIER_1", "/x")],
+                "FORESEE_TIER_1: unknown variable; did you mean FORESEE_TIER_1_CAPACITY?",
+            ),
             (
                 &[("FORESEE_TIER_3_KIND", "memory")],
                 "FORESEE_TIER_3_KIND=memory: there is no tier 3; the next one to add is FORESEE_TIER_2_KIND",
@@ -197,7 +242,10 @@ mod tests {
                 "FORESEE_TIER_2_KIND=memory: adds a tier without its capacity; set FORESEE_TIER_2_CAPACITY too",
             ),
             (
-                &[("FORESEE_TIER_2_KIND", "disk"), ("FORESEE_TIER_2_CAPACITY", "1 B")],
+                &[
+                    ("FORESEE_TIER_2_KIND", "disk"),
+                    ("FORESEE_TIER_2_CAPACITY", "1 B"),
+                ],
                 "FORESEE_TIER_2_CAPACITY=1 B: adds a tier without its path; set FORESEE_TIER_2_PATH too",
             ),
             (
@@ -230,19 +278,36 @@ mod tests {
 
     #[test]
     fn other_variables_are_not_looked_at() {
-        let environment = [("FORESEE_LOG", "debug"), ("PATH", "/bin"), ("STAGING_CAPACITY", "x")].into_iter().collect();
-        let given_by = Config::resolve(Given::Table(Table::new()), &environment).unwrap().given_by;
+        let environment = [
+            ("FORESEE_LOG", "debug"),
+            ("PATH", "/bin"),
+            ("STAGING_CAPACITY", "x"),
+        ]
+        .into_iter()
+        .collect();
+        let given_by = Config::resolve(Given::Table(Table::new()), &environment)
+            .unwrap()
+            .given_by;
         assert_eq!(given_by, ["config"]);
     }
 
     #[test]
     fn a_file_is_named_by_the_caller_before_the_environment() {
         let folder = tempfile::tempdir().unwrap();
-        let (one, other) = (folder.path().join("one.toml"), folder.path().join("other.toml"));
+        let (one, other) = (
+            folder.path().join("one.toml"),
+            folder.path().join("other.toml"),
+        );
         std::fs::write(&one, "[staging]\nthreads = 1").unwrap();
         std::fs::write(&other, "[staging]\nthreads = 2").unwrap();
         let environment = Environment::from_iter([("FORESEE_CONFIG", &other)]);
-        let threads = |given: Given<'_>| Config::resolve(given, &environment).unwrap().config.staging.threads;
+        let threads = |given: Given<'_>| {
+            Config::resolve(given, &environment)
+                .unwrap()
+                .config
+                .staging
+                .threads
+        };
         assert_eq!(threads(Given::File(&one)), Threads::Number(1));
         assert_eq!(threads(Given::Table(Table::new())), Threads::Auto);
         assert_eq!(threads(Given::Nothing), Threads::Number(2));
@@ -254,8 +319,17 @@ mod tests {
             let environment = Environment::from_iter([("FORESEE_CONFIG", name)]);
             Config::resolve(Given::Nothing, &environment).map_err(|error| error.to_string())
         };
-        assert_eq!(nothing("nowhere.toml").unwrap_err(), "FORESEE_CONFIG=nowhere.toml: no such file; check the path");
-        assert_eq!(nothing(""), Ok(Resolved { config: Config::default(), given_by: Vec::new() }));
+        assert_eq!(
+            nothing("nowhere.toml").unwrap_err(),
+            "FORESEE_CONFIG=nowhere.toml: no such file; check the path"
+        );
+        assert_eq!(
+            nothing(""),
+            Ok(Resolved {
+                config: Config::default(),
+                given_by: Vec::new()
+            })
+        );
     }
 
     #[cfg(unix)]
@@ -264,7 +338,9 @@ mod tests {
         use std::os::unix::ffi::OsStringExt;
         let value = std::ffi::OsString::from_vec(vec![b'/', 0xff]);
         let environment = Environment::from_iter([("FORESEE_TRACE_PATH", value)]);
-        let said = Config::resolve(Given::Nothing, &environment).unwrap_err().to_string();
+        let said = Config::resolve(Given::Nothing, &environment)
+            .unwrap_err()
+            .to_string();
         assert_eq!(said, "FORESEE_TRACE_PATH: is not UTF-8; give it in UTF-8");
     }
 }

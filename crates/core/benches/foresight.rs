@@ -25,7 +25,11 @@ fn foresight(shuffle: Shuffle, samples: u32, world: u32, epochs: u32) -> Foresig
         tail: Tail::Exact,
         drop_last: false,
     };
-    Foresight::new(orders, Layout::new(spec).expect("a layout of this bench"), Hosts::new(world, 4))
+    Foresight::new(
+        orders,
+        Layout::new(spec).expect("a layout of this bench"),
+        Hosts::new(world, 4),
+    )
 }
 
 /// Samples in no order, so that nothing is guessed right by chance.
@@ -40,15 +44,24 @@ fn uses(criterion: &mut Criterion) {
         for (name, shuffle) in [("feistel", FEISTEL), ("torch", TORCH)] {
             let foresight = foresight(shuffle, SMALL, world, epochs);
             group.bench_function(format!("user/{world}x{epochs}/{name}"), |bench| {
-                bench.iter(|| looks(SMALL).filter_map(|sample| foresight.user(sample, black_box(Epoch(3)))).count());
+                bench.iter(|| {
+                    looks(SMALL)
+                        .filter_map(|sample| foresight.user(sample, black_box(Epoch(3))))
+                        .count()
+                });
             });
             for (whose, by) in [("rank", By::Rank(Rank(1))), ("host", By::Host(Host(0)))] {
-                group.bench_function(format!("next_use/{world}x{epochs}/{name}/{whose}"), |bench| {
-                    bench.iter(|| {
-                        let from = black_box(Epoch(0));
-                        looks(SMALL).filter_map(|sample| foresight.next_use(sample, from, by)).count()
-                    });
-                });
+                group.bench_function(
+                    format!("next_use/{world}x{epochs}/{name}/{whose}"),
+                    |bench| {
+                        bench.iter(|| {
+                            let from = black_box(Epoch(0));
+                            looks(SMALL)
+                                .filter_map(|sample| foresight.next_use(sample, from, by))
+                                .count()
+                        });
+                    },
+                );
             }
         }
     }

@@ -5,11 +5,16 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use foresee_core::ids::{Epoch, Position, Rank, SampleId, Step};
-use foresee_core::stream::{Deal, Feistel, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail};
+use foresee_core::stream::{
+    Deal, Feistel, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail,
+};
 
 const IMAGENET_22K: u32 = 14_197_122;
 const EVALUATIONS: u32 = 100_000;
-const START: Mark = Mark { epoch: Epoch(0), step: Step(0) };
+const START: Mark = Mark {
+    epoch: Epoch(0),
+    step: Step(0),
+};
 
 fn layout(positions: u32, deal: Deal) -> Layout {
     let spec = LayoutSpec {
@@ -27,11 +32,14 @@ fn torch_order(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("torch_order");
     group.sample_size(10);
     let order = || {
-        let orders = Orders::new(Shuffle::Torch { seed: 1 }, IMAGENET_22K, 1).expect("orders of this bench");
+        let orders =
+            Orders::new(Shuffle::Torch { seed: 1 }, IMAGENET_22K, 1).expect("orders of this bench");
         orders.epoch(Epoch(0))
     };
     group.bench_function("forward", |bench| bench.iter(order));
-    group.bench_function("with_inverse", |bench| bench.iter(|| order().position(black_box(SampleId(7)))));
+    group.bench_function("with_inverse", |bench| {
+        bench.iter(|| order().position(black_box(SampleId(7))))
+    });
     group.finish();
 }
 
@@ -58,7 +66,10 @@ fn accesses(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("accesses");
     group.throughput(Throughput::Elements(u64::from(EVALUATIONS)));
     let samples = 4_000_000;
-    for (name, shuffle) in [("torch", Shuffle::Torch { seed: 1 }), ("feistel", Shuffle::Feistel { seed: 1 })] {
+    for (name, shuffle) in [
+        ("torch", Shuffle::Torch { seed: 1 }),
+        ("feistel", Shuffle::Feistel { seed: 1 }),
+    ] {
         let orders = Orders::new(shuffle, samples, 1).expect("orders of this bench");
         let stream = Stream::new(orders, layout(samples, Deal::Strided), Rank(3), START);
         group.bench_function(name, |bench| {
@@ -72,8 +83,11 @@ fn accesses(criterion: &mut Criterion) {
         let layout = layout(samples, deal);
         group.bench_function(format!("slot/{deal:?}"), |bench| {
             bench.iter(|| {
-                let slots = (0..u64::from(EVALUATIONS)).map(|p| layout.slot(black_box(Position(p))));
-                slots.fold(0, |sum, slot| sum ^ slot.map_or(0, |slot| slot.rank.0 ^ slot.index))
+                let slots =
+                    (0..u64::from(EVALUATIONS)).map(|p| layout.slot(black_box(Position(p))));
+                slots.fold(0, |sum, slot| {
+                    sum ^ slot.map_or(0, |slot| slot.rank.0 ^ slot.index)
+                })
             });
         });
     }

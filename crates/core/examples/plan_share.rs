@@ -1,7 +1,12 @@
 //! What one of 1,024 ranks does for a plan of 14.2 million samples and 90 epochs: its share of the favourites, then the
 //! homes of all samples from everyone's favourites. Prints seconds, and memory beyond the catalog.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods, reason = "a measurement")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a measurement"
+)]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,12 +25,22 @@ const EPOCHS: u32 = 90;
 
 fn resident_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<f64>()
+        .unwrap()
+        / 1024.0
 }
 
 fn brief(room: f64) -> Brief {
-    let sizes: Vec<u64> = (0..u64::from(SAMPLES)).map(|k| 80_000 + k * 7919 % 50_000).collect();
+    let sizes: Vec<u64> = (0..u64::from(SAMPLES))
+        .map(|k| 80_000 + k * 7919 % 50_000)
+        .collect();
     let catalog = Arc::new(Catalog::new(sizes));
     let curve = || Curve::new(vec![(2, 20_000.0)], Beyond::Clamp).unwrap();
     let capacity = (catalog.total().0 as f64 * room / f64::from(RANKS)) as u64;
@@ -43,7 +58,11 @@ fn brief(room: f64) -> Brief {
         source: curve(),
         source_latency: Seconds::ZERO,
         contention: Contention::Reads,
-        tiers: vec![tier("staging", 1 << 30), tier("memory", capacity / 2), tier("disk", capacity / 2)],
+        tiers: vec![
+            tier("staging", 1 << 30),
+            tier("memory", capacity / 2),
+            tier("disk", capacity / 2),
+        ],
         cores_per_host: None,
     };
     let spec = LayoutSpec {
@@ -79,12 +98,19 @@ fn main() {
         let all: Vec<Favourite> = (0..SAMPLES)
             .map(|sample| {
                 let found = share[sample as usize % share.len()];
-                Favourite { rank: Rank((found.rank.0 + sample) % RANKS), ..found }
+                Favourite {
+                    rank: Rank((found.rank.0 + sample) % RANKS),
+                    ..found
+                }
             })
             .collect();
         let covering = Instant::now();
         let (homes, _) = foresee::cover(&brief, &all);
-        let covered = brief.catalog.samples().filter(|sample| homes.get(*sample).is_some()).count();
+        let covered = brief
+            .catalog
+            .samples()
+            .filter(|sample| homes.get(*sample).is_some())
+            .count();
         println!(
             "K = {room} S: favourites {own_s:.3} s, homes {:.3} s, {:.0} MB beyond the catalog, {covered} samples have a home",
             covering.elapsed().as_secs_f64(),

@@ -25,14 +25,23 @@ pub struct Transfer {
 /// at most twice the fewest possible. What one side has more than the other stays where it is.
 pub fn balance(surplus: &[i64]) -> Vec<Transfer> {
     let side = |sign: i64| -> BinaryHeap<(i64, Reverse<u32>)> {
-        let ranks = surplus.iter().enumerate().filter(|&(_, &amount)| amount * sign > 0);
-        ranks.map(|(rank, &amount)| (amount * sign, Reverse(rank as u32))).collect()
+        let ranks = surplus
+            .iter()
+            .enumerate()
+            .filter(|&(_, &amount)| amount * sign > 0);
+        ranks
+            .map(|(rank, &amount)| (amount * sign, Reverse(rank as u32)))
+            .collect()
     };
     let (mut givers, mut takers) = (side(1), side(-1));
     let mut transfers = Vec::with_capacity(surplus.len().saturating_sub(1));
     while let (Some((have, from)), Some((want, to))) = (givers.pop(), takers.pop()) {
         let count = have.min(want);
-        transfers.push(Transfer { from: Rank(from.0), to: Rank(to.0), count: count as u32 });
+        transfers.push(Transfer {
+            from: Rank(from.0),
+            to: Rank(to.0),
+            count: count as u32,
+        });
         if have > count {
             givers.push((have - count, from));
         }
@@ -55,7 +64,11 @@ impl Redealer {
     /// For a world of `ranks` ranks.
     pub fn new(ranks: u32) -> Self {
         let ranks = ranks as usize;
-        Self { held: vec![Vec::new(); ranks], unheld: Vec::new(), surplus: vec![0; ranks] }
+        Self {
+            held: vec![Vec::new(); ranks],
+            unheld: Vec::new(),
+            surplus: vec![0; ranks],
+        }
     }
 
     /// Reorders `batch` so that its first `shares[0]` samples are rank 0's, the next `shares[1]` rank 1's and so on,
@@ -63,8 +76,17 @@ impl Redealer {
     ///
     /// # Panics
     /// If the shares do not add up to the batch.
-    pub fn redeal(&mut self, batch: &mut [SampleId], shares: &[u32], holder: impl Fn(SampleId) -> Option<Rank>) -> u32 {
-        assert_eq!(shares.iter().map(|&share| share as usize).sum::<usize>(), batch.len(), "shares make up the batch");
+    pub fn redeal(
+        &mut self,
+        batch: &mut [SampleId],
+        shares: &[u32],
+        holder: impl Fn(SampleId) -> Option<Rank>,
+    ) -> u32 {
+        assert_eq!(
+            shares.iter().map(|&share| share as usize).sum::<usize>(),
+            batch.len(),
+            "shares make up the batch"
+        );
         self.sort_by_holder(batch, holder);
         self.place_unheld(shares);
         let mut moved = 0;
@@ -100,10 +122,15 @@ impl Redealer {
     /// Gives what nobody holds to ranks below their share.
     fn place_unheld(&mut self, shares: &[u32]) {
         for (held, &share) in self.held.iter_mut().zip(shares) {
-            let room = (share as usize).saturating_sub(held.len()).min(self.unheld.len());
+            let room = (share as usize)
+                .saturating_sub(held.len())
+                .min(self.unheld.len());
             held.extend(self.unheld.drain(self.unheld.len() - room..));
         }
-        debug_assert!(self.unheld.is_empty(), "deficits are at least as many as samples that nobody holds");
+        debug_assert!(
+            self.unheld.is_empty(),
+            "deficits are at least as many as samples that nobody holds"
+        );
     }
 }
 
@@ -112,7 +139,9 @@ impl Redealer {
 pub fn local(orders: &Orders, layout: &Layout, homes: &Arc<Homes>) -> Orders {
     let (layout, homes, samples) = (layout.clone(), Arc::clone(homes), orders.samples());
     orders.rewritten(move |_: Epoch, order: &EpochOrder| {
-        let mut forward: Vec<SampleId> = (0..order.len()).map(|position| order.sample(Position(position))).collect();
+        let mut forward: Vec<SampleId> = (0..order.len())
+            .map(|position| order.sample(Position(position)))
+            .collect();
         let mut redealer = Redealer::new(layout.world());
         let (mut batch, mut slots, mut shares) = (Vec::new(), Vec::new(), Vec::new());
         for step in (0..layout.steps()).map(Step) {
@@ -120,13 +149,20 @@ pub fn local(orders: &Orders, layout: &Layout, homes: &Arc<Homes>) -> Orders {
             slots.clear();
             shares.clear();
             for rank in (0..layout.world()).map(Rank) {
-                let dealt = (0..layout.local_len(rank, step)).map(|index| layout.dealt(rank, step, index));
+                let dealt =
+                    (0..layout.local_len(rank, step)).map(|index| layout.dealt(rank, step, index));
                 let before = slots.len();
-                slots.extend(dealt.filter(|dealt| !dealt.padded).map(|dealt| dealt.position.0 as usize));
+                slots.extend(
+                    dealt
+                        .filter(|dealt| !dealt.padded)
+                        .map(|dealt| dealt.position.0 as usize),
+                );
                 shares.push((slots.len() - before) as u32);
             }
             batch.extend(slots.iter().map(|&slot| forward[slot]));
-            redealer.redeal(&mut batch, &shares, |sample| homes.get(sample).map(|home| home.rank));
+            redealer.redeal(&mut batch, &shares, |sample| {
+                homes.get(sample).map(|home| home.rank)
+            });
             for (&slot, &sample) in slots.iter().zip(&batch) {
                 forward[slot] = sample;
             }
@@ -147,8 +183,14 @@ mod tests {
         let sets = 1usize << uneven.len();
         let mut groups = vec![0usize; sets];
         for set in 1..sets {
-            let sum: i64 = (0..uneven.len()).filter(|bit| set >> bit & 1 == 1).map(|bit| uneven[bit]).sum();
-            let best = (0..uneven.len()).filter(|bit| set >> bit & 1 == 1).map(|bit| groups[set & !(1 << bit)]).max();
+            let sum: i64 = (0..uneven.len())
+                .filter(|bit| set >> bit & 1 == 1)
+                .map(|bit| uneven[bit])
+                .sum();
+            let best = (0..uneven.len())
+                .filter(|bit| set >> bit & 1 == 1)
+                .map(|bit| groups[set & !(1 << bit)])
+                .max();
             groups[set] = best.unwrap_or(0) + usize::from(sum == 0);
         }
         uneven.len() - groups[sets - 1]
@@ -206,6 +248,13 @@ mod tests {
     #[test]
     fn the_papers_example_moves_two_of_twelve() {
         // Red holds 2, Green 6, Blue 4 of 12 samples: Green passes two to Red.
-        assert_eq!(balance(&[-2, 2, 0]), [Transfer { from: Rank(1), to: Rank(0), count: 2 }]);
+        assert_eq!(
+            balance(&[-2, 2, 0]),
+            [Transfer {
+                from: Rank(1),
+                to: Rank(0),
+                count: 2
+            }]
+        );
     }
 }

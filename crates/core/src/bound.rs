@@ -14,15 +14,21 @@ use crate::units::Bytes;
 /// What the tiers of all ranks can carry from one epoch into the next (K): whole samples, tier by tier, where all
 /// samples have one size; otherwise the capacity of tiers that hold a sample at all, which no policy can exceed. The staging buffer keeps nothing and does not count.
 pub fn carried(brief: &Brief) -> Bytes {
-    let smallest = brief.catalog.samples().map(|sample| brief.catalog.size(sample).0).min().unwrap_or(0);
+    let smallest = brief
+        .catalog
+        .samples()
+        .map(|sample| brief.catalog.size(sample).0)
+        .min()
+        .unwrap_or(0);
     let whole = |capacity: u64| match brief.catalog.common_size() {
         Some(Bytes(size)) if size > 0 => capacity / size * size,
         _ if capacity < smallest => 0,
         _ => capacity,
     };
     let tiers = brief.system.cache_tiers();
-    let total =
-        tiers.map(|(_, tier)| whole(tier.capacity.0).saturating_mul(u64::from(brief.hosts.domains(tier.scope))));
+    let total = tiers.map(|(_, tier)| {
+        whole(tier.capacity.0).saturating_mul(u64::from(brief.hosts.domains(tier.scope)))
+    });
     Bytes(total.fold(0, u64::saturating_add))
 }
 
@@ -33,7 +39,11 @@ pub fn source_minimum(brief: &Brief) -> Bytes {
     epochs
         .map(|epoch| {
             let used = used(brief, epoch);
-            if epoch == Epoch(0) { used } else { used.saturating_sub(carried) }
+            if epoch == Epoch(0) {
+                used
+            } else {
+                used.saturating_sub(carried)
+            }
         })
         .sum()
 }
@@ -42,8 +52,11 @@ pub fn source_minimum(brief: &Brief) -> Bytes {
 fn used(brief: &Brief, epoch: Epoch) -> Bytes {
     let order = brief.orders.epoch(epoch);
     let dealt = u64::from(brief.layout.steps()) * u64::from(brief.layout.global_batch());
-    let dropped = (dealt.min(order.len())..order.len())
-        .map(|position| brief.catalog.size(order.sample(crate::ids::Position(position))));
+    let dropped = (dealt.min(order.len())..order.len()).map(|position| {
+        brief
+            .catalog
+            .size(order.sample(crate::ids::Position(position)))
+    });
     brief.catalog.total().saturating_sub(dropped.sum())
 }
 
@@ -84,7 +97,12 @@ fn carried_by_one(brief: &Brief) -> Bytes {
 
 /// Belady, byte by byte.
 fn swept(brief: &Brief, rank: Rank, held: &[SampleId]) -> Bytes {
-    let stream = Stream::new(brief.orders.clone(), brief.layout.clone(), rank, brief.start);
+    let stream = Stream::new(
+        brief.orders.clone(),
+        brief.layout.clone(),
+        rank,
+        brief.start,
+    );
     let samples: Vec<SampleId> = stream.map(|access| access.sample).collect();
     // The next use of each access, and in the end the first one of each sample.
     let mut first: Vec<Option<u32>> = vec![None; brief.catalog.len() as usize];
@@ -92,7 +110,11 @@ fn swept(brief: &Brief, rank: Rank, held: &[SampleId]) -> Bytes {
     for (at, sample) in samples.iter().enumerate().rev() {
         next[at] = first[sample.index()].replace(at as u32);
     }
-    let mut kept = KeptBytes { room: carried_by_one(brief).0, total: 0, by_use: BTreeMap::new() };
+    let mut kept = KeptBytes {
+        room: carried_by_one(brief).0,
+        total: 0,
+        by_use: BTreeMap::new(),
+    };
     for sample in held {
         kept.keep(first[sample.index()], brief.catalog.size(*sample).0);
     }
@@ -127,7 +149,9 @@ impl KeptBytes {
         let before = self.by_use.insert(next, bytes);
         self.total += bytes - before.unwrap_or(0).min(bytes);
         while self.total > self.room {
-            let Some(mut last) = self.by_use.last_entry() else { return };
+            let Some(mut last) = self.by_use.last_entry() else {
+                return;
+            };
             let over = self.total - self.room;
             if *last.get() > over {
                 *last.get_mut() -= over;
@@ -162,7 +186,14 @@ fn by_epoch(brief: &Brief, rank: Rank, held: &[SampleId]) -> Bytes {
             continue;
         }
         let carried = room.min(known);
-        let from = if epoch == brief.start.epoch { brief.start } else { Mark { epoch, step: Step(0) } };
+        let from = if epoch == brief.start.epoch {
+            brief.start
+        } else {
+            Mark {
+                epoch,
+                step: Step(0),
+            }
+        };
         let mut used = 0;
         for sample in uses_in(brief, rank, from) {
             if std::mem::replace(&mut seen_in[sample.index()], epoch.0 + 1) != epoch.0 + 1 {
@@ -181,5 +212,7 @@ fn by_epoch(brief: &Brief, rank: Rank, held: &[SampleId]) -> Bytes {
 /// What a rank uses from a mark to the end of its epoch.
 fn uses_in(brief: &Brief, rank: Rank, from: Mark) -> impl Iterator<Item = SampleId> {
     let stream = Stream::new(brief.orders.clone(), brief.layout.clone(), rank, from);
-    stream.take_while(move |access| access.epoch == from.epoch).map(|access| access.sample)
+    stream
+        .take_while(move |access| access.epoch == from.epoch)
+        .map(|access| access.sample)
 }

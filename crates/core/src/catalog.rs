@@ -41,7 +41,10 @@ impl Catalog {
     /// The size all samples have, where it is one.
     pub fn common_size(&self) -> Option<Bytes> {
         let first = *self.sizes.first()?;
-        self.sizes.iter().all(|&size| size == first).then_some(Bytes(first))
+        self.sizes
+            .iter()
+            .all(|&size| size == first)
+            .then_some(Bytes(first))
     }
 
     /// The size of the largest sample; 0 where there is none.

@@ -20,7 +20,13 @@ pub struct Causes {
 impl Causes {
     /// Nothing yet, with room for `tiers` tiers.
     pub fn new(tiers: usize) -> Self {
-        Self { source: 0.0, peer: 0.0, host_peer: 0.0, preprocess: 0.0, tiers: vec![0.0; tiers] }
+        Self {
+            source: 0.0,
+            peer: 0.0,
+            host_peer: 0.0,
+            preprocess: 0.0,
+            tiers: vec![0.0; tiers],
+        }
     }
 
     /// A stall from `since` until `now`, for a sample that had its bytes from `origin` at `fetched`: until then it was
@@ -44,7 +50,10 @@ impl Causes {
         self.peer += other.peer;
         self.host_peer += other.host_peer;
         self.preprocess += other.preprocess;
-        self.tiers.iter_mut().zip(&other.tiers).for_each(|(mine, theirs)| *mine += theirs);
+        self.tiers
+            .iter_mut()
+            .zip(&other.tiers)
+            .for_each(|(mine, theirs)| *mine += theirs);
     }
 
     /// Seconds by the names of origins.
@@ -55,8 +64,17 @@ impl Causes {
             ("host_peer", self.host_peer),
             ("preprocess", self.preprocess),
         ];
-        let tiers = self.tiers.iter().enumerate().skip(1).map(|(tier, &stall)| (format!("tier{tier}"), stall));
-        fixed.into_iter().map(|(name, stall)| (name.to_owned(), stall)).chain(tiers).collect()
+        let tiers = self
+            .tiers
+            .iter()
+            .enumerate()
+            .skip(1)
+            .map(|(tier, &stall)| (format!("tier{tier}"), stall));
+        fixed
+            .into_iter()
+            .map(|(name, stall)| (name.to_owned(), stall))
+            .chain(tiers)
+            .collect()
     }
 
     /// A stall divided by what ranks waited for, by the names of origins. What a rank loses at the end of a step to one
@@ -64,7 +82,19 @@ impl Causes {
     pub fn of(&self, stall_s: f64) -> BTreeMap<String, f64> {
         let waited = self.by_name();
         let total: f64 = waited.values().sum();
-        waited.into_iter().map(|(name, part)| (name, if total > 0.0 { stall_s * part / total } else { 0.0 })).collect()
+        waited
+            .into_iter()
+            .map(|(name, part)| {
+                (
+                    name,
+                    if total > 0.0 {
+                        stall_s * part / total
+                    } else {
+                        0.0
+                    },
+                )
+            })
+            .collect()
     }
 }
 
@@ -79,7 +109,18 @@ mod tests {
         causes.blame(Origin::Source, [1.0, 4.0, 6.0].map(Seconds));
         causes.blame(Origin::Tier(TierId(1)), [10.0, 3.0, 12.0].map(Seconds));
         causes.blame(Origin::Peer(TierId(1)), [20.0, 22.0, 21.0].map(Seconds));
-        let expected = [("host_peer", 0.0), ("peer", 0.5), ("preprocess", 2.0), ("source", 1.5), ("tier1", 0.0)];
-        assert_eq!(causes.of(4.0), expected.map(|(name, stall)| (name.to_owned(), stall)).into());
+        let expected = [
+            ("host_peer", 0.0),
+            ("peer", 0.5),
+            ("preprocess", 2.0),
+            ("source", 1.5),
+            ("tier1", 0.0),
+        ];
+        assert_eq!(
+            causes.of(4.0),
+            expected
+                .map(|(name, stall)| (name.to_owned(), stall))
+                .into()
+        );
     }
 }

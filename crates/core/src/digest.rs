@@ -170,7 +170,14 @@ mod tests {
 
     fn tier(capacity: u64, scope: Scope) -> Tier {
         let rate = Curve::new(vec![(1, 100.0)], Beyond::Clamp).unwrap();
-        Tier { name: "t".into(), capacity: Bytes(capacity), scope, threads: 1, read: rate.clone(), write: rate }
+        Tier {
+            name: "t".into(),
+            capacity: Bytes(capacity),
+            scope,
+            threads: 1,
+            read: rate.clone(),
+            write: rate,
+        }
     }
 
     const LAYOUT: LayoutSpec = LayoutSpec {
@@ -207,7 +214,10 @@ mod tests {
     fn stays_what_it_was() {
         let catalog = Catalog::new(vec![10, 20, 30]);
         let tiers = [tier(64, Scope::Rank), tier(1000, Scope::Rank)];
-        assert_eq!(digest(small(&catalog, &tiers), |_| {}), "96367d330ce3ca5e593885cfb92aff9e");
+        assert_eq!(
+            digest(small(&catalog, &tiers), |_| {}),
+            "96367d330ce3ca5e593885cfb92aff9e"
+        );
     }
 
     #[test]
@@ -217,15 +227,31 @@ mod tests {
             Shuffle::Explicit(lists.iter().map(list).collect())
         };
         let (one, two) = (lists(&[&[0, 1, 2]]), lists(&[&[0], &[1, 2]]));
-        let (more, fewer) = (Catalog::new(vec![10, 20, 30, 0]), Catalog::new(vec![10, 30, 20]));
-        let tiers = |capacities: [u64; 2], scope| [tier(capacities[0], Scope::Rank), tier(capacities[1], scope)];
-        let (staging, cache) = (tiers([65, 1000], Scope::Rank), tiers([64, 1001], Scope::Rank));
-        let (host, global) = (tiers([64, 1000], Scope::Host), tiers([64, 1000], Scope::Global));
-        let (catalog, own) = (Catalog::new(vec![10, 20, 30]), tiers([64, 1000], Scope::Rank));
+        let (more, fewer) = (
+            Catalog::new(vec![10, 20, 30, 0]),
+            Catalog::new(vec![10, 30, 20]),
+        );
+        let tiers = |capacities: [u64; 2], scope| {
+            [tier(capacities[0], Scope::Rank), tier(capacities[1], scope)]
+        };
+        let (staging, cache) = (
+            tiers([65, 1000], Scope::Rank),
+            tiers([64, 1001], Scope::Rank),
+        );
+        let (host, global) = (
+            tiers([64, 1000], Scope::Host),
+            tiers([64, 1000], Scope::Global),
+        );
+        let (catalog, own) = (
+            Catalog::new(vec![10, 20, 30]),
+            tiers([64, 1000], Scope::Rank),
+        );
         let small = small(&catalog, &own);
         let mut digests = vec![
             digest(small, |_| {}),
-            digest(small, |inputs| inputs.shuffle = &Shuffle::Feistel { seed: 8 }),
+            digest(small, |inputs| {
+                inputs.shuffle = &Shuffle::Feistel { seed: 8 }
+            }),
             digest(small, |inputs| inputs.shuffle = &Shuffle::Torch { seed: 7 }),
             digest(small, |inputs| inputs.shuffle = &Shuffle::Sequential),
             digest(small, |inputs| inputs.shuffle = &one),
@@ -261,7 +287,10 @@ mod tests {
     fn changes_with_the_version() {
         let (catalog, tiers) = (Catalog::new(vec![10]), [tier(64, Scope::Rank)]);
         let inputs = small(&catalog, &tiers);
-        assert_ne!(Digest::by_version("1.2.3", &inputs), Digest::by_version("1.2.4", &inputs));
+        assert_ne!(
+            Digest::by_version("1.2.3", &inputs),
+            Digest::by_version("1.2.4", &inputs)
+        );
         assert_eq!(Digest::by_version(VERSION, &inputs), Digest::of(&inputs));
     }
 }

@@ -21,14 +21,19 @@ pub struct Homes {
 impl Homes {
     /// No sample has a home.
     pub fn none(samples: u32) -> Self {
-        Self { packed: vec![0; samples as usize] }
+        Self {
+            packed: vec![0; samples as usize],
+        }
     }
 
     /// The home of a sample.
     #[inline]
     pub fn get(&self, sample: SampleId) -> Option<Home> {
         let packed = self.packed[sample.index()];
-        (packed != 0).then_some(Home { rank: Rank(packed >> 8), tier: TierId((packed & 0xff) as u8) })
+        (packed != 0).then_some(Home {
+            rank: Rank(packed >> 8),
+            tier: TierId((packed & 0xff) as u8),
+        })
     }
 
     /// Gives a sample a home, or none.
@@ -37,7 +42,10 @@ impl Homes {
     /// If the tier is the staging buffer, or the rank beyond 2^24.
     pub fn set(&mut self, sample: SampleId, home: Option<Home>) {
         self.packed[sample.index()] = home.map_or(0, |Home { rank, tier }| {
-            assert!(tier.0 != 0 && rank.0 < 1 << 24, "rank {rank} tier {tier} is no home");
+            assert!(
+                tier.0 != 0 && rank.0 < 1 << 24,
+                "rank {rank} tier {tier} is no home"
+            );
             rank.0 << 8 | u32::from(tier.0)
         });
     }
@@ -71,9 +79,18 @@ mod tests {
     #[test]
     fn remembers_rank_and_tier() {
         let mut homes = Homes::none(3);
-        let home = Home { rank: Rank(65_535), tier: TierId(255) };
+        let home = Home {
+            rank: Rank(65_535),
+            tier: TierId(255),
+        };
         homes.set(SampleId(1), Some(home));
-        homes.set(SampleId(2), Some(Home { rank: Rank(0), tier: TierId(1) }));
+        homes.set(
+            SampleId(2),
+            Some(Home {
+                rank: Rank(0),
+                tier: TierId(1),
+            }),
+        );
         assert_eq!([0, 1].map(|s| homes.get(SampleId(s))), [None, Some(home)]);
         homes.set(SampleId(1), None);
         assert_eq!(homes.by_rank(1), [vec![SampleId(2)]]);

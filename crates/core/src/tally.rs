@@ -41,7 +41,11 @@ impl Count {
     /// What was counted after `earlier`, an earlier state of this count.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
-        Self { reads: self.reads - earlier.reads, bytes: self.bytes - earlier.bytes, took: self.took - earlier.took }
+        Self {
+            reads: self.reads - earlier.reads,
+            bytes: self.bytes - earlier.bytes,
+            took: self.took - earlier.took,
+        }
     }
 }
 
@@ -63,14 +67,25 @@ pub struct Tally {
 impl Tally {
     /// Nothing yet, with room for `tiers` tiers.
     pub fn new(tiers: usize) -> Self {
-        Self { tiers: vec![Count::default(); tiers], ..Self::default() }
+        Self {
+            tiers: vec![Count::default(); tiers],
+            ..Self::default()
+        }
     }
 
     /// Counts one event.
     #[inline]
     pub fn record(&mut self, event: Event) {
         match event {
-            Event::Read { origin, bytes, took } => self.count_mut(origin).add(Count { reads: 1, bytes, took }),
+            Event::Read {
+                origin,
+                bytes,
+                took,
+            } => self.count_mut(origin).add(Count {
+                reads: 1,
+                bytes,
+                took,
+            }),
             Event::Stall(time) => self.stall += time,
         }
     }
@@ -92,9 +107,15 @@ impl Tally {
 
     /// Adds another rank's events.
     pub fn merge(&mut self, other: &Self) {
-        let pairs =
-            [(&mut self.source, other.source), (&mut self.peer, other.peer), (&mut self.host_peer, other.host_peer)];
-        for (mine, theirs) in pairs.into_iter().chain(self.tiers.iter_mut().zip(other.tiers.iter().copied())) {
+        let pairs = [
+            (&mut self.source, other.source),
+            (&mut self.peer, other.peer),
+            (&mut self.host_peer, other.host_peer),
+        ];
+        for (mine, theirs) in pairs
+            .into_iter()
+            .chain(self.tiers.iter_mut().zip(other.tiers.iter().copied()))
+        {
             mine.add(theirs);
         }
         self.stall += other.stall;
@@ -107,7 +128,12 @@ impl Tally {
             source: self.source.since(earlier.source),
             peer: self.peer.since(earlier.peer),
             host_peer: self.host_peer.since(earlier.host_peer),
-            tiers: self.tiers.iter().zip(&earlier.tiers).map(|(now, then)| now.since(*then)).collect(),
+            tiers: self
+                .tiers
+                .iter()
+                .zip(&earlier.tiers)
+                .map(|(now, then)| now.since(*then))
+                .collect(),
             stall: self.stall - earlier.stall,
         }
     }
@@ -121,18 +147,65 @@ mod tests {
     #[test]
     fn counts_by_origin_and_merges_ranks() {
         let mut one = Tally::new(3);
-        one.record(Event::Read { origin: Origin::Source, bytes: Bytes(7), took: Seconds(2.0) });
-        one.record(Event::Read { origin: Origin::Peer(TierId(2)), bytes: Bytes(5), took: Seconds(1.0) });
+        one.record(Event::Read {
+            origin: Origin::Source,
+            bytes: Bytes(7),
+            took: Seconds(2.0),
+        });
+        one.record(Event::Read {
+            origin: Origin::Peer(TierId(2)),
+            bytes: Bytes(5),
+            took: Seconds(1.0),
+        });
         one.record(Event::Stall(Seconds(0.5)));
         let mut two = Tally::new(3);
-        two.record(Event::Read { origin: Origin::HostPeer(TierId(1)), bytes: Bytes(3), took: Seconds(1.0) });
-        two.record_reads(Origin::Tier(TierId(2)), Count { reads: 4, bytes: Bytes(40), took: Seconds(4.0) });
+        two.record(Event::Read {
+            origin: Origin::HostPeer(TierId(1)),
+            bytes: Bytes(3),
+            took: Seconds(1.0),
+        });
+        two.record_reads(
+            Origin::Tier(TierId(2)),
+            Count {
+                reads: 4,
+                bytes: Bytes(40),
+                took: Seconds(4.0),
+            },
+        );
         two.record(Event::Stall(Seconds(1.0)));
         one.merge(&two);
-        assert_eq!(one.source, Count { reads: 1, bytes: Bytes(7), took: Seconds(2.0) });
-        assert_eq!(one.peer, Count { reads: 1, bytes: Bytes(5), took: Seconds(1.0) });
-        assert_eq!(one.host_peer, Count { reads: 1, bytes: Bytes(3), took: Seconds(1.0) });
-        assert_eq!(one.tiers[2], Count { reads: 4, bytes: Bytes(40), took: Seconds(4.0) });
+        assert_eq!(
+            one.source,
+            Count {
+                reads: 1,
+                bytes: Bytes(7),
+                took: Seconds(2.0)
+            }
+        );
+        assert_eq!(
+            one.peer,
+            Count {
+                reads: 1,
+                bytes: Bytes(5),
+                took: Seconds(1.0)
+            }
+        );
+        assert_eq!(
+            one.host_peer,
+            Count {
+                reads: 1,
+                bytes: Bytes(3),
+                took: Seconds(1.0)
+            }
+        );
+        assert_eq!(
+            one.tiers[2],
+            Count {
+                reads: 4,
+                bytes: Bytes(40),
+                took: Seconds(4.0)
+            }
+        );
         assert_eq!(one.stall, Seconds(1.5));
     }
 }

@@ -13,7 +13,10 @@ pub struct TierMap {
 impl TierMap {
     /// A map of a rank that keeps nothing, ever; takes no memory.
     pub fn nothing() -> Self {
-        Self { words: Vec::new(), bits: 1 }
+        Self {
+            words: Vec::new(),
+            bits: 1,
+        }
     }
 
     /// A map with every sample in no tier. `tiers` counts the staging buffer, which is never in it.
@@ -25,7 +28,10 @@ impl TierMap {
             _ => 8,
         };
         let words = (samples as usize * bits as usize).div_ceil(64);
-        Self { words: vec![0; words], bits }
+        Self {
+            words: vec![0; words],
+            bits,
+        }
     }
 
     /// Whether this is the map that can hold nothing.
@@ -50,10 +56,15 @@ impl TierMap {
     /// The samples that are in a tier, in order.
     pub fn iter(&self) -> impl Iterator<Item = (SampleId, TierId)> + '_ {
         let entries = 64 / self.bits;
-        let busy = self.words.iter().enumerate().filter(|&(_, &word)| word != 0);
+        let busy = self
+            .words
+            .iter()
+            .enumerate()
+            .filter(|&(_, &word)| word != 0);
         busy.flat_map(move |(index, _)| {
             let first = index as u32 * entries;
-            (first..first + entries).filter_map(|sample| Some((SampleId(sample), self.get(SampleId(sample))?)))
+            (first..first + entries)
+                .filter_map(|sample| Some((SampleId(sample), self.get(SampleId(sample))?)))
         })
     }
 
@@ -64,7 +75,10 @@ impl TierMap {
     #[inline]
     pub fn set(&mut self, sample: SampleId, tier: Option<TierId>) {
         let value = tier.map_or(0, |tier| u64::from(tier.0));
-        assert!(value < 1 << self.bits, "tier {value} is beyond the map's tiers");
+        assert!(
+            value < 1 << self.bits,
+            "tier {value} is beyond the map's tiers"
+        );
         let (word, shift) = self.place(sample);
         let mask = ((1 << self.bits) - 1) << shift;
         self.words[word] = self.words[word] & !mask | value << shift;

@@ -47,15 +47,35 @@ fn best(brief: &Brief, rank: Rank, capacity: u64, held: &[SampleId]) -> u64 {
     let size = |sample: u32| brief.catalog.size(SampleId(sample)).0;
     let samples = brief.catalog.len();
     let fits: Vec<u32> = (0..1_u32 << samples)
-        .filter(|set| (0..samples).filter(|sample| set >> sample & 1 == 1).map(size).sum::<u64>() <= capacity)
+        .filter(|set| {
+            (0..samples)
+                .filter(|sample| set >> sample & 1 == 1)
+                .map(size)
+                .sum::<u64>()
+                <= capacity
+        })
         .collect();
     let start = held.iter().fold(0_u32, |set, sample| set | 1 << sample.0);
-    let mut costs: BTreeMap<u32, u64> = fits.iter().filter(|set| **set & !start == 0).map(|set| (*set, 0)).collect();
-    for access in Stream::new(brief.orders.clone(), brief.layout.clone(), rank, brief.start) {
+    let mut costs: BTreeMap<u32, u64> = fits
+        .iter()
+        .filter(|set| **set & !start == 0)
+        .map(|set| (*set, 0))
+        .collect();
+    for access in Stream::new(
+        brief.orders.clone(),
+        brief.layout.clone(),
+        rank,
+        brief.start,
+    ) {
         let used = 1_u32 << access.sample.0;
         let mut after: BTreeMap<u32, u64> = BTreeMap::new();
         for (set, cost) in &costs {
-            let cost = cost + if set & used == 0 { size(access.sample.0) } else { 0 };
+            let cost = cost
+                + if set & used == 0 {
+                    size(access.sample.0)
+                } else {
+                    0
+                };
             for kept in fits.iter().filter(|kept| **kept & !(set | used) == 0) {
                 let least = after.entry(*kept).or_insert(u64::MAX);
                 *least = cost.min(*least);
@@ -67,18 +87,27 @@ fn best(brief: &Brief, rank: Rank, capacity: u64, held: &[SampleId]) -> u64 {
 }
 
 fn lists() -> impl Strategy<Value = Vec<Vec<u32>>> {
-    (1..7_usize, 1..4_usize)
-        .prop_flat_map(|(len, epochs)| prop::collection::vec(prop::collection::vec(0..5_u32, len), epochs))
+    (1..7_usize, 1..4_usize).prop_flat_map(|(len, epochs)| {
+        prop::collection::vec(prop::collection::vec(0..5_u32, len), epochs)
+    })
 }
 
 fn explicit(lists: &[Vec<u32>]) -> Orders {
     let samples = |list: &Vec<u32>| list.iter().map(|sample| SampleId(*sample)).collect();
     let epochs = lists.len() as u32;
-    Orders::new(Shuffle::Explicit(lists.iter().map(samples).collect()), 5, epochs).unwrap()
+    Orders::new(
+        Shuffle::Explicit(lists.iter().map(samples).collect()),
+        5,
+        epochs,
+    )
+    .unwrap()
 }
 
 fn some_of(bits: u32) -> Vec<SampleId> {
-    (0..5).filter(|sample| bits >> sample & 1 == 1).map(SampleId).collect()
+    (0..5)
+        .filter(|sample| bits >> sample & 1 == 1)
+        .map(SampleId)
+        .collect()
 }
 
 proptest! {
@@ -143,7 +172,10 @@ fn too_many_accesses_to_look_at_have_a_minimum_only_where_every_sample_comes_onc
     let samples = 50_000;
     let plain = Orders::new(Shuffle::Feistel { seed: 3 }, samples, 10_000).unwrap();
     let plain = brief(vec![2; samples as usize], plain, 1, 20_000, Mark::START);
-    assert_eq!(lone_minimum(&plain, Rank(0), &[]), Some(Bytes(100_000 + 9_999 * 80_000)));
+    assert_eq!(
+        lone_minimum(&plain, Rank(0), &[]),
+        Some(Bytes(100_000 + 9_999 * 80_000))
+    );
     let list: Vec<SampleId> = (0..samples).map(|sample| SampleId(sample / 2)).collect();
     let listed = Orders::new(Shuffle::Explicit([list].into()), samples, 10_000).unwrap();
     let listed = brief(vec![2; samples as usize], listed, 1, 20_000, Mark::START);
@@ -158,5 +190,8 @@ fn more_accesses_than_are_swept_are_counted_epoch_by_epoch() {
     let held: Vec<SampleId> = (0..1_000).chain(40_000..41_000).map(SampleId).collect();
     let listed = brief(vec![2; samples as usize], listed, 1, 20_000, Mark::START);
     // Half of the samples, each twice in a row; of what is held half is used.
-    assert_eq!(lone_minimum(&listed, Rank(0), &held), Some(Bytes(50_000 - 4_000 + 99 * 30_000)));
+    assert_eq!(
+        lone_minimum(&listed, Rank(0), &held),
+        Some(Bytes(50_000 - 4_000 + 99 * 30_000))
+    );
 }

@@ -48,9 +48,15 @@ fn of_layout(layout: &Layout) -> Dealing {
     let share = |rank: Rank, step: Step| {
         let len = layout.local_len(rank, step);
         let dealt = (0..len).map(|index| layout.dealt(rank, step, index));
-        dealt.map(|dealt| (dealt.position.0, dealt.padded)).collect()
+        dealt
+            .map(|dealt| (dealt.position.0, dealt.padded))
+            .collect()
     };
-    let step = |step| (0..layout.world()).map(|rank| share(Rank(rank), Step(step))).collect();
+    let step = |step| {
+        (0..layout.world())
+            .map(|rank| share(Rank(rank), Step(step)))
+            .collect()
+    };
     (0..layout.steps()).map(step).collect()
 }
 
@@ -73,7 +79,10 @@ fn layout_of(spec: LayoutSpec) -> Result<Option<Layout>, TestCaseError> {
         Ok(layout) => Ok(Some(layout)),
         Err(error) => {
             prop_assert!(naive(&spec, spec.world).is_empty(), "{error}");
-            let expected = matches!(error, StreamError::AllDropped { .. } | StreamError::NoStep { .. });
+            let expected = matches!(
+                error,
+                StreamError::AllDropped { .. } | StreamError::NoStep { .. }
+            );
             prop_assert!(expected, "{error}");
             Ok(None)
         }
@@ -82,7 +91,9 @@ fn layout_of(spec: LayoutSpec) -> Result<Option<Layout>, TestCaseError> {
 
 fn sizes_differ_by_one_at_most(dealing: &Dealing) -> bool {
     dealing.iter().all(|ranks| {
-        let len = |by: fn(std::slice::Iter<'_, Vec<Entry>>) -> Option<usize>| by(ranks.iter()).unwrap_or(0);
+        let len = |by: fn(std::slice::Iter<'_, Vec<Entry>>) -> Option<usize>| {
+            by(ranks.iter()).unwrap_or(0)
+        };
         len(|r| r.map(Vec::len).max()) - len(|r| r.map(Vec::len).min()) <= 1
     })
 }
@@ -99,9 +110,15 @@ fn batches(dealing: &Dealing) -> Vec<Vec<Entry>> {
 
 /// torch: `DistributedSampler` gives a rank a list, `DataLoader` cuts it into batches.
 fn torch_lists(spec: &LayoutSpec, rank: u32) -> Vec<Vec<Entry>> {
-    let list: Vec<Entry> = dealt_list(spec).into_iter().skip(rank as usize).step_by(spec.world as usize).collect();
+    let list: Vec<Entry> = dealt_list(spec)
+        .into_iter()
+        .skip(rank as usize)
+        .step_by(spec.world as usize)
+        .collect();
     let batch = (spec.global_batch / spec.world) as usize;
-    let batches = list.chunks(batch).filter(|local| !spec.drop_last || local.len() == batch);
+    let batches = list
+        .chunks(batch)
+        .filter(|local| !spec.drop_last || local.len() == batch);
     batches.map(<[Entry]>::to_vec).collect()
 }
 
@@ -201,12 +218,26 @@ proptest! {
 #[test]
 fn large_numbers_do_not_overflow() {
     let positions = u64::from(u32::MAX);
-    for (deal, global_batch) in [(Deal::Strided, u32::MAX), (Deal::Blocked, u32::MAX), (Deal::Blocked, 1)] {
+    for (deal, global_batch) in [
+        (Deal::Strided, u32::MAX),
+        (Deal::Blocked, u32::MAX),
+        (Deal::Blocked, 1),
+    ] {
         let world = u32::MAX - 1;
-        let spec = LayoutSpec { positions, world, global_batch, deal, tail: Tail::Exact, drop_last: false };
+        let spec = LayoutSpec {
+            positions,
+            world,
+            global_batch,
+            deal,
+            tail: Tail::Exact,
+            drop_last: false,
+        };
         let layout = Layout::new(spec).expect("a layout");
         let slot = layout.slot(Position(positions - 1)).expect("a slot");
         let dealt = layout.dealt(slot.rank, slot.step, slot.index);
-        assert_eq!((dealt.position, dealt.padded), (Position(positions - 1), false));
+        assert_eq!(
+            (dealt.position, dealt.padded),
+            (Position(positions - 1), false)
+        );
     }
 }

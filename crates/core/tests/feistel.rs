@@ -15,14 +15,17 @@ fn keyed(samples: u32) -> impl Fn(u32) -> Vec<u32> {
     let orders = Orders::new(Shuffle::Feistel { seed: 20 }, samples, u32::MAX).expect("orders");
     move |epoch| {
         let order = orders.epoch(Epoch(epoch));
-        (0..order.len()).map(|p| order.sample(Position(p)).0).collect()
+        (0..order.len())
+            .map(|p| order.sample(Position(p)).0)
+            .collect()
     }
 }
 
 /// Fisher-Yates with `SplitMix64`, started anew in every epoch.
 fn shuffled(samples: u32) -> impl Fn(u32) -> Vec<u32> {
     move |epoch| {
-        let mut state = u64::from(epoch).wrapping_mul(0xd134_2543_de82_ef95) ^ 0x5851_f42d_4c95_7f2d;
+        let mut state =
+            u64::from(epoch).wrapping_mul(0xd134_2543_de82_ef95) ^ 0x5851_f42d_4c95_7f2d;
         let mut below = |end: u32| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let x = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -45,12 +48,17 @@ fn critical(degrees: f64) -> f64 {
 
 fn chi_square(counts: &[u32], expected: impl Fn(usize) -> f64) -> f64 {
     let cells = counts.iter().enumerate();
-    cells.map(|(cell, &count)| (f64::from(count) - expected(cell)).powi(2) / expected(cell)).sum()
+    cells
+        .map(|(cell, &count)| (f64::from(count) - expected(cell)).powi(2) / expected(cell))
+        .sum()
 }
 
 fn assert_even(what: &str, value: f64, degrees: f64) {
     let limit = critical(degrees);
-    assert!(value < limit, "{what}: chi-square {value:.0} over {degrees:.0} degrees of freedom, limit {limit:.0}");
+    assert!(
+        value < limit,
+        "{what}: chi-square {value:.0} over {degrees:.0} degrees of freedom, limit {limit:.0}"
+    );
 }
 
 /// How often each sample stands at each position.
@@ -64,7 +72,11 @@ fn positions_are_even(what: &str, samples: u32, epochs: u32, draw: Draw<'_>) {
     }
     let expected = f64::from(epochs) / f64::from(samples);
     let degrees = f64::from(samples - 1).powi(2);
-    assert_even(&format!("{what}: positions of {samples}"), chi_square(&counts, |_| expected), degrees);
+    assert_even(
+        &format!("{what}: positions of {samples}"),
+        chi_square(&counts, |_| expected),
+        degrees,
+    );
 }
 
 /// Where two samples stand together, in cells of `bins` x `bins` ranges of positions.
@@ -73,11 +85,25 @@ fn pairs_are_even(what: &str, samples: u32, epochs: u32, draw: Draw<'_>) {
     let bin = |position: usize| (position as u64 * u64::from(bins) / u64::from(samples)) as u32;
     let n = f64::from(samples);
     let widths: Vec<f64> = (0..bins)
-        .map(|b| f64::from((0..samples as usize).filter(|&position| bin(position) == b).count() as u32))
+        .map(|b| {
+            f64::from(
+                (0..samples as usize)
+                    .filter(|&position| bin(position) == b)
+                    .count() as u32,
+            )
+        })
         .collect();
     let root = samples.isqrt();
     // Neighbours, halves of the grid, the ends: where a weak network would show.
-    let pairs = [(0, 1), (0, root), (1, root + 1), (root, 2 * root), (0, samples / 2), (0, samples - 1), (3, 4)];
+    let pairs = [
+        (0, 1),
+        (0, root),
+        (1, root + 1),
+        (root, 2 * root),
+        (0, samples / 2),
+        (0, samples - 1),
+        (3, 4),
+    ];
     let pairs = pairs.map(|(a, b)| (a % samples, b % samples));
     let mut counts = vec![vec![0; (bins * bins) as usize]; pairs.len()];
     for epoch in 0..epochs {
@@ -101,9 +127,17 @@ fn pairs_are_even(what: &str, samples: u32, epochs: u32, draw: Draw<'_>) {
             }
             sum + (f64::from(count) - expected).powi(2) / expected
         });
-        let impossible = if bins == samples { f64::from(bins) } else { 0.0 };
+        let impossible = if bins == samples {
+            f64::from(bins)
+        } else {
+            0.0
+        };
         let degrees = f64::from(bins * bins) - impossible - 1.0;
-        assert_even(&format!("{what}: samples {pair:?} of {samples}"), value, degrees);
+        assert_even(
+            &format!("{what}: samples {pair:?} of {samples}"),
+            value,
+            degrees,
+        );
     }
 }
 
@@ -117,13 +151,20 @@ fn differences_are_even(what: &str, samples: u32, epochs: u32, draw: Draw<'_>) {
     }
     let expected = f64::from(epochs);
     let value = chi_square(&counts, |_| expected);
-    assert_even(&format!("{what}: differences of {samples}"), value, f64::from(samples - 2));
+    assert_even(
+        &format!("{what}: differences of {samples}"),
+        value,
+        f64::from(samples - 2),
+    );
 }
 
 /// Rank of a permutation among all of its length.
 fn lehmer(list: &[u32]) -> usize {
     (0..list.len()).fold(0, |rank, i| {
-        let smaller = list[i + 1..].iter().filter(|&&later| later < list[i]).count();
+        let smaller = list[i + 1..]
+            .iter()
+            .filter(|&&later| later < list[i])
+            .count();
         rank * (list.len() - i) + smaller
     })
 }
@@ -134,10 +175,17 @@ fn permutations_are_even(what: &str, samples: u32, epochs: u32, draw: Draw<'_>) 
     for epoch in 0..epochs {
         counts[lehmer(&draw(epoch))] += 1;
     }
-    assert!(counts.iter().all(|&count| count > 0), "{what}: a permutation of {samples} never came");
+    assert!(
+        counts.iter().all(|&count| count > 0),
+        "{what}: a permutation of {samples} never came"
+    );
     let expected = f64::from(epochs) / f64::from(all);
     let value = chi_square(&counts, |_| expected);
-    assert_even(&format!("{what}: permutations of {samples}"), value, f64::from(all - 1));
+    assert_even(
+        &format!("{what}: permutations of {samples}"),
+        value,
+        f64::from(all - 1),
+    );
 }
 
 /// How often permutations are even and odd.
@@ -145,7 +193,12 @@ fn parities_are_even(what: &str, samples: u32, epochs: u32, draw: Draw<'_>) {
     let mut counts = [0; 2];
     for epoch in 0..epochs {
         let list = draw(epoch);
-        let inversions = |i: usize| list[i + 1..].iter().filter(|&&later| later < list[i]).count();
+        let inversions = |i: usize| {
+            list[i + 1..]
+                .iter()
+                .filter(|&&later| later < list[i])
+                .count()
+        };
         counts[(0..list.len()).map(inversions).sum::<usize>() % 2] += 1;
     }
     let value = chi_square(&counts, |_| f64::from(epochs) / 2.0);
@@ -156,15 +209,26 @@ fn parities_are_even(what: &str, samples: u32, epochs: u32, draw: Draw<'_>) {
 fn epochs_are_unrelated(what: &str, samples: u32, epochs: u32, draw: Draw<'_>) {
     let n = samples as usize;
     let mut counts = vec![0; n * n];
-    let place = |epoch| draw(epoch).iter().position(|&sample| sample == 2).unwrap_or(n);
+    let place = |epoch| {
+        draw(epoch)
+            .iter()
+            .position(|&sample| sample == 2)
+            .unwrap_or(n)
+    };
     let mut before = place(0);
     for epoch in 1..=epochs {
         let now = place(epoch);
         counts[before * n + now] += 1;
         before = now;
     }
-    let value = chi_square(&counts, |_| f64::from(epochs) / f64::from(samples * samples));
-    assert_even(&format!("{what}: epochs of {samples}"), value, f64::from(samples * samples - 1));
+    let value = chi_square(&counts, |_| {
+        f64::from(epochs) / f64::from(samples * samples)
+    });
+    assert_even(
+        &format!("{what}: epochs of {samples}"),
+        value,
+        f64::from(samples * samples - 1),
+    );
 }
 
 #[test]
@@ -175,7 +239,10 @@ fn every_small_size_is_permuted_and_inverted() {
             let mut seen = vec![false; samples as usize];
             for position in 0..samples {
                 let sample = feistel.at(position);
-                assert!(!std::mem::replace(&mut seen[sample as usize], true), "{samples} samples: {sample} twice");
+                assert!(
+                    !std::mem::replace(&mut seen[sample as usize], true),
+                    "{samples} samples: {sample} twice"
+                );
                 assert_eq!(feistel.invert(sample), position);
             }
         }
@@ -184,7 +251,9 @@ fn every_small_size_is_permuted_and_inverted() {
 
 #[test]
 fn an_order_inverts_and_knows_its_bounds() {
-    let order = Orders::new(Shuffle::Feistel { seed: 3 }, 1000, 7).expect("orders").epoch(Epoch(6));
+    let order = Orders::new(Shuffle::Feistel { seed: 3 }, 1000, 7)
+        .expect("orders")
+        .epoch(Epoch(6));
     for position in (0..order.len()).map(Position) {
         assert_eq!(order.position(order.sample(position)), Some(position));
     }
@@ -193,7 +262,14 @@ fn an_order_inverts_and_knows_its_bounds() {
 
 #[test]
 fn every_permutation_of_few_samples_comes_equally_often() {
-    for (samples, epochs) in [(2, 20_000), (3, 60_000), (4, 120_000), (5, 120_000), (6, 150_000), (7, 150_000)] {
+    for (samples, epochs) in [
+        (2, 20_000),
+        (3, 60_000),
+        (4, 120_000),
+        (5, 120_000),
+        (6, 150_000),
+        (7, 150_000),
+    ] {
         permutations_are_even("feistel", samples, epochs, &keyed(samples));
         permutations_are_even("fisher-yates", samples, epochs, &shuffled(samples));
     }
@@ -206,7 +282,14 @@ fn every_permutation_of_eight_samples_comes_equally_often() {
 
 #[test]
 fn every_sample_stands_at_every_position_equally_often() {
-    for (samples, epochs) in [(5, 100_000), (9, 100_000), (16, 50_000), (50, 20_000), (101, 10_000), (400, 4000)] {
+    for (samples, epochs) in [
+        (5, 100_000),
+        (9, 100_000),
+        (16, 50_000),
+        (50, 20_000),
+        (101, 10_000),
+        (400, 4000),
+    ] {
         positions_are_even("feistel", samples, epochs, &keyed(samples));
         positions_are_even("fisher-yates", samples, epochs, &shuffled(samples));
     }
@@ -214,7 +297,14 @@ fn every_sample_stands_at_every_position_equally_often() {
 
 #[test]
 fn two_samples_stand_at_every_pair_of_positions_equally_often() {
-    for (samples, epochs) in [(6, 100_000), (9, 100_000), (10, 100_000), (16, 60_000), (100, 20_000), (1000, 5000)] {
+    for (samples, epochs) in [
+        (6, 100_000),
+        (9, 100_000),
+        (10, 100_000),
+        (16, 60_000),
+        (100, 20_000),
+        (1000, 5000),
+    ] {
         pairs_are_even("feistel", samples, epochs, &keyed(samples));
         pairs_are_even("fisher-yates", samples, epochs, &shuffled(samples));
     }
@@ -222,7 +312,13 @@ fn two_samples_stand_at_every_pair_of_positions_equally_often() {
 
 #[test]
 fn every_difference_of_neighbours_comes_equally_often() {
-    for (samples, epochs) in [(7, 50_000), (16, 50_000), (101, 10_000), (1000, 2000), (150_000, 30)] {
+    for (samples, epochs) in [
+        (7, 50_000),
+        (16, 50_000),
+        (101, 10_000),
+        (1000, 2000),
+        (150_000, 30),
+    ] {
         differences_are_even("feistel", samples, epochs, &keyed(samples));
         differences_are_even("fisher-yates", samples, epochs, &shuffled(samples));
     }
@@ -233,12 +329,23 @@ fn two_samples_of_a_large_dataset_stand_anywhere() {
     // 2000 rows and columns: the last digit of a position is that of its column, the first of its row.
     let (samples, epochs) = (4_000_000, 50_000);
     let orders = Orders::new(Shuffle::Feistel { seed: 4 }, samples, epochs).expect("orders");
-    for (a, b) in [(0, 1), (0, 2000), (1, 2001), (0, samples - 1), (123_456, 123_458)] {
+    for (a, b) in [
+        (0, 1),
+        (0, 2000),
+        (1, 2001),
+        (0, samples - 1),
+        (123_456, 123_458),
+    ] {
         let mut counts = [[0; 100]; 4];
         for order in (0..epochs).map(|epoch| orders.epoch(Epoch(epoch))) {
             let digits = |sample| {
-                let place = order.position(SampleId(sample)).map_or(0, |position| position.0);
-                [(place % 10) as usize, (place * 10 / u64::from(samples)) as usize]
+                let place = order
+                    .position(SampleId(sample))
+                    .map_or(0, |position| position.0);
+                [
+                    (place % 10) as usize,
+                    (place * 10 / u64::from(samples)) as usize,
+                ]
             };
             let (a, b) = (digits(a), digits(b));
             for (cell, counts) in counts.iter_mut().enumerate() {
@@ -247,7 +354,11 @@ fn two_samples_of_a_large_dataset_stand_anywhere() {
         }
         for counts in counts {
             let value = chi_square(&counts, |_| f64::from(epochs) / 100.0);
-            assert_even(&format!("feistel: samples {a} and {b} of {samples}"), value, 99.0);
+            assert_even(
+                &format!("feistel: samples {a} and {b} of {samples}"),
+                value,
+                99.0,
+            );
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use foresee_core::foresight::{By, Favourite, Foresight, Use, When};
 use foresee_core::ids::{Epoch, Host, Position, Rank, SampleId, Step};
 use foresee_core::model::Hosts;
-use foresee_core::stream::{Access, Deal, EpochOrder, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail};
+use foresee_core::stream::{
+    Access, Deal, EpochOrder, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail,
+};
 use proptest::prelude::*;
 
 /// A job small enough to write out.
@@ -34,20 +36,30 @@ impl Job {
     /// Every rank, every host, everyone, and some that do not exist.
     fn everybody(&self) -> Vec<By> {
         let ranks = (0..=self.hosts.ranks()).map(|rank| By::Rank(Rank(rank)));
-        let hosts = self.hosts().chain([Host(self.hosts.ranks()), Host(u32::MAX)]).map(By::Host);
+        let hosts = self
+            .hosts()
+            .chain([Host(self.hosts.ranks()), Host(u32::MAX)])
+            .map(By::Host);
         ranks.chain(hosts).chain([By::Anyone]).collect()
     }
 
     /// Every access of the job with its rank, in no order that matters.
     fn accesses(&self) -> Vec<(Rank, Access)> {
-        let start = Mark { epoch: Epoch(0), step: Step(0) };
+        let start = Mark {
+            epoch: Epoch(0),
+            step: Step(0),
+        };
         let stream = |rank| Stream::new(self.orders.clone(), self.layout.clone(), rank, start);
-        self.hosts.all().flat_map(|rank| stream(rank).map(move |access| (rank, access))).collect()
+        self.hosts
+            .all()
+            .flat_map(|rank| stream(rank).map(move |access| (rank, access)))
+            .collect()
     }
 
     /// Each sample's uses in order, by plain loops: of its positions in an epoch the first, if that is dealt.
     fn uses(&self) -> Vec<Vec<Use>> {
-        let mut first_position = vec![vec![u64::MAX; self.orders.samples() as usize]; self.orders.epochs() as usize];
+        let mut first_position =
+            vec![vec![u64::MAX; self.orders.samples() as usize]; self.orders.epochs() as usize];
         for (epoch, firsts) in first_position.iter_mut().enumerate() {
             let order = self.orders.epoch(Epoch(epoch as u32));
             for p in 0..order.len() {
@@ -58,8 +70,13 @@ impl Job {
         let mut uses = vec![Vec::new(); self.orders.samples() as usize];
         for (rank, access) in self.accesses() {
             let dealt = self.layout.dealt(rank, access.step, access.index);
-            if !dealt.padded && first_position[access.epoch.index()][access.sample.index()] == dealt.position.0 {
-                let when = When { epoch: access.epoch, step: access.step };
+            if !dealt.padded
+                && first_position[access.epoch.index()][access.sample.index()] == dealt.position.0
+            {
+                let when = When {
+                    epoch: access.epoch,
+                    step: access.step,
+                };
                 uses[access.sample.index()].push(Use { when, rank });
             }
         }
@@ -79,14 +96,23 @@ impl Job {
 
     /// Steps of the job, and one after its end.
     fn moments(&self) -> Vec<When> {
-        let in_epoch = |epoch| (0..self.layout.steps()).map(move |step| When { epoch, step: Step(step) });
-        (0..=self.orders.epochs()).map(Epoch).flat_map(in_epoch).collect()
+        let in_epoch = |epoch| {
+            (0..self.layout.steps()).map(move |step| When {
+                epoch,
+                step: Step(step),
+            })
+        };
+        (0..=self.orders.epochs())
+            .map(Epoch)
+            .flat_map(in_epoch)
+            .collect()
     }
 }
 
 fn lists(samples: u32, epochs: u32) -> impl Strategy<Value = Shuffle> {
     let permutation = Just((0..samples).map(SampleId).collect::<Vec<_>>()).prop_shuffle();
-    prop::collection::vec(permutation, epochs as usize).prop_map(|lists| Shuffle::Explicit(lists.into()))
+    prop::collection::vec(permutation, epochs as usize)
+        .prop_map(|lists| Shuffle::Explicit(lists.into()))
 }
 
 fn torn_lists(samples: u32, epochs: u32) -> impl Strategy<Value = Shuffle> {
@@ -248,13 +274,21 @@ fn job(shuffle: Shuffle, samples: u32, world: u32, epochs: u32) -> Job {
         tail: Tail::Exact,
         drop_last: false,
     };
-    Job { orders, layout: Layout::new(spec).expect("a layout"), hosts: Hosts::new(world, 4), exact: true }
+    Job {
+        orders,
+        layout: Layout::new(spec).expect("a layout"),
+        hosts: Hosts::new(world, 4),
+        exact: true,
+    }
 }
 
 #[test]
 fn a_repeated_sample_is_used_where_it_comes_first_and_a_missing_one_not_at_all() {
     let list = |samples: [u32; 8]| samples.map(SampleId).to_vec();
-    let lists: Arc<[_]> = Arc::new([list([0, 1, 1, 2, 1, 0, 3, 3]), list([3, 3, 3, 3, 0, 0, 0, 0])]);
+    let lists: Arc<[_]> = Arc::new([
+        list([0, 1, 1, 2, 1, 0, 3, 3]),
+        list([3, 3, 3, 3, 0, 0, 0, 0]),
+    ]);
     let orders = Orders::new(Shuffle::Explicit(lists), 5, 2).unwrap();
     let spec = LayoutSpec {
         positions: 8,
@@ -269,19 +303,42 @@ fn a_repeated_sample_is_used_where_it_comes_first_and_a_missing_one_not_at_all()
         let found = foresight.user(SampleId(sample), Epoch(epoch));
         found.map(|found| (found.when.step.0, found.rank.0))
     };
-    assert_eq!([0, 1, 2, 3, 4].map(|s| user(s, 0)), [Some((0, 0)), Some((0, 1)), Some((0, 1)), Some((1, 0)), None]);
-    assert_eq!([0, 1, 2, 3, 4].map(|s| user(s, 1)), [Some((1, 0)), None, None, Some((0, 0)), None]);
+    assert_eq!(
+        [0, 1, 2, 3, 4].map(|s| user(s, 0)),
+        [Some((0, 0)), Some((0, 1)), Some((0, 1)), Some((1, 0)), None]
+    );
+    assert_eq!(
+        [0, 1, 2, 3, 4].map(|s| user(s, 1)),
+        [Some((1, 0)), None, None, Some((0, 0)), None]
+    );
     assert_eq!(foresight.frequency(By::Rank(Rank(1))), [3, 1, 1, 3, 0]);
-    assert_eq!(foresight.favourites(3..5), [(0, 2), (0, 0)].map(|(rank, uses)| Favourite { rank: Rank(rank), uses }));
+    assert_eq!(
+        foresight.favourites(3..5),
+        [(0, 2), (0, 0)].map(|(rank, uses)| Favourite {
+            rank: Rank(rank),
+            uses
+        })
+    );
 }
 
 #[test]
 fn memory_does_not_grow_with_samples_and_ranks_where_orders_are_computed() {
-    let bytes =
-        |samples, world, epochs| job(Shuffle::Feistel { seed: 1 }, samples, world, epochs).foresight().memory_bytes();
-    assert!(bytes(14_197_122, 1024, 90) < 1 << 20, "{} bytes", bytes(14_197_122, 1024, 90));
+    let bytes = |samples, world, epochs| {
+        job(Shuffle::Feistel { seed: 1 }, samples, world, epochs)
+            .foresight()
+            .memory_bytes()
+    };
+    assert!(
+        bytes(14_197_122, 1024, 90) < 1 << 20,
+        "{} bytes",
+        bytes(14_197_122, 1024, 90)
+    );
     assert_eq!(bytes(14_197_122, 16, 90), bytes(100_000, 16, 90));
-    assert!(bytes(1000, 4, 1_000_000) < 64 << 20, "{} bytes", bytes(1000, 4, 1_000_000));
+    assert!(
+        bytes(1000, 4, 1_000_000) < 64 << 20,
+        "{} bytes",
+        bytes(1000, 4, 1_000_000)
+    );
 }
 
 #[test]
@@ -292,7 +349,10 @@ fn memory_is_a_window_and_a_few_bytes_a_sample_where_orders_are_tables() {
         assert_eq!(job.orders.window_bytes(), window);
         assert_eq!(u64::from(job.foresight().epochs_kept()), window_epochs);
         let beside = job.foresight().memory_bytes() - window;
-        assert!(beside < 8 * u64::from(samples) + (1 << 20), "{beside} bytes beside the window");
+        assert!(
+            beside < 8 * u64::from(samples) + (1 << 20),
+            "{beside} bytes beside the window"
+        );
     }
 }
 
@@ -300,20 +360,48 @@ fn memory_is_a_window_and_a_few_bytes_a_sample_where_orders_are_tables() {
 fn answers_are_the_same_beyond_the_window_and_beyond_the_epochs_that_are_kept() {
     let torch = job(Shuffle::Torch { seed: 3 }, 5, 2, 1100);
     let long = job(Shuffle::Feistel { seed: 3 }, 5, 2, 70_000);
-    assert_eq!((torch.foresight().epochs_kept(), long.foresight().epochs_kept()), (1024, 65_536));
+    assert_eq!(
+        (
+            torch.foresight().epochs_kept(),
+            long.foresight().epochs_kept()
+        ),
+        (1024, 65_536)
+    );
     for job in [torch, long] {
         let (foresight, epochs) = (job.foresight(), job.orders.epochs());
-        let slot = |epoch: u32| job.layout.slot(job.orders.epoch(Epoch(epoch)).position(SampleId(2))?);
+        let slot = |epoch: u32| {
+            job.layout
+                .slot(job.orders.epoch(Epoch(epoch)).position(SampleId(2))?)
+        };
         let mut votes = [0; 2];
         for epoch in 0..epochs {
             let found = foresight.user(SampleId(2), Epoch(epoch)).unwrap();
-            assert_eq!(Some((found.rank, found.when.step)), slot(epoch).map(|slot| (slot.rank, slot.step)));
+            assert_eq!(
+                Some((found.rank, found.when.step)),
+                slot(epoch).map(|slot| (slot.rank, slot.step))
+            );
             votes[found.rank.index()] += 1;
         }
-        let start = When { epoch: Epoch(0), step: Step(job.layout.steps()) };
-        let first = usize::from(foresight.first_use(SampleId(2), By::Rank(Rank(1))).unwrap().when.epoch == Epoch(0));
-        assert_eq!(foresight.uses_left(SampleId(2), start, By::Rank(Rank(1))) as usize, votes[1] - first);
-        assert_eq!(foresight.favourites(2..3)[0].uses as usize, votes[0].max(votes[1]));
+        let start = When {
+            epoch: Epoch(0),
+            step: Step(job.layout.steps()),
+        };
+        let first = usize::from(
+            foresight
+                .first_use(SampleId(2), By::Rank(Rank(1)))
+                .unwrap()
+                .when
+                .epoch
+                == Epoch(0),
+        );
+        assert_eq!(
+            foresight.uses_left(SampleId(2), start, By::Rank(Rank(1))) as usize,
+            votes[1] - first
+        );
+        assert_eq!(
+            foresight.favourites(2..3)[0].uses as usize,
+            votes[0].max(votes[1])
+        );
     }
 }
 
@@ -338,7 +426,8 @@ fn foresight_is_shared_between_threads() {
     let foresight = job(Shuffle::Torch { seed: 2 }, 500, 4, 20).foresight();
     let whole = foresight.favourites(0..500);
     let parts = std::thread::scope(|scope| {
-        let parts = [0..200, 200..350, 350..500].map(|part| scope.spawn(|| foresight.clone().favourites(part)));
+        let parts = [0..200, 200..350, 350..500]
+            .map(|part| scope.spawn(|| foresight.clone().favourites(part)));
         parts.map(|part| part.join().unwrap())
     });
     assert_eq!(parts.concat(), whole);
@@ -350,10 +439,27 @@ fn a_large_job_is_sampled_evenly() {
     let job = job(Shuffle::Feistel { seed: 1 }, 10_000_000, 4, 5);
     let histogram = job.foresight().reuse_histogram(Host(0), 40);
     let counted = histogram.counts.iter().sum::<u64>() + histogram.never;
-    assert_eq!(counted, histogram.never * 5, "one host uses each sample in each epoch, and has a last use of it");
-    assert!((1_000_000..5_000_000).contains(&histogram.never), "{} samples", histogram.never);
+    assert_eq!(
+        counted,
+        histogram.never * 5,
+        "one host uses each sample in each epoch, and has a last use of it"
+    );
+    assert!(
+        (1_000_000..5_000_000).contains(&histogram.never),
+        "{} samples",
+        histogram.never
+    );
     // The distance of two even draws from successive epochs: a triangle with its top at one epoch.
     let epoch_bin = (u64::from(job.layout.steps()) / histogram.bin_steps) as usize;
-    let top = histogram.counts.iter().enumerate().max_by_key(|(_, count)| **count).unwrap().0;
-    assert!(top.abs_diff(epoch_bin) <= 1, "top at bin {top}, an epoch is {epoch_bin}");
+    let top = histogram
+        .counts
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, count)| **count)
+        .unwrap()
+        .0;
+    assert!(
+        top.abs_diff(epoch_bin) <= 1,
+        "top at bin {top}, an epoch is {epoch_bin}"
+    );
 }

@@ -38,11 +38,15 @@ fn layout(samples: u32, world: u32, global_batch: u32) -> Layout {
 
 /// How often each rank uses each sample: `[rank][sample]`.
 fn frequencies(orders: &Orders, layout: &Layout) -> Vec<Vec<u32>> {
-    let start = Mark { epoch: Epoch(0), step: Step(0) };
+    let start = Mark {
+        epoch: Epoch(0),
+        step: Step(0),
+    };
     (0..layout.world())
         .map(|rank| {
             let mut uses = vec![0; orders.samples() as usize];
-            Stream::new(orders.clone(), layout.clone(), Rank(rank), start).for_each(|a| uses[a.sample.index()] += 1);
+            Stream::new(orders.clone(), layout.clone(), Rank(rank), start)
+                .for_each(|a| uses[a.sample.index()] += 1);
             uses
         })
         .collect()
@@ -57,7 +61,10 @@ fn a_rank_uses_323_of_10000_samples_more_than_275_times() {
     for (rank, uses) in uses.iter().enumerate() {
         let often = uses.iter().filter(|&&count| count > 275).count() as f64;
         // Counts of rare events: a standard deviation of about 18.
-        assert!((often - expected).abs() < 4.0 * expected.sqrt(), "rank {rank}: {often} of {expected:.0} expected");
+        assert!(
+            (often - expected).abs() < 4.0 * expected.sqrt(),
+            "rank {rank}: {often} of {expected:.0} expected"
+        );
     }
 }
 
@@ -65,13 +72,22 @@ fn a_rank_uses_323_of_10000_samples_more_than_275_times() {
 fn most_samples_of_imagenet_are_used_4_to_6_times_by_a_rank() {
     // The NoPFS figure: 16 ranks, 90 epochs; on a tenth of the samples.
     let orders = Orders::new(Shuffle::Feistel { seed: 3 }, 128_116, 90).unwrap();
-    let start = Mark { epoch: Epoch(0), step: Step(0) };
+    let start = Mark {
+        epoch: Epoch(0),
+        step: Step(0),
+    };
     let mut uses = vec![0u32; 128_116];
-    Stream::new(orders, layout(128_116, 16, 256), Rank(5), start).for_each(|a| uses[a.sample.index()] += 1);
-    let share =
-        |range: std::ops::RangeInclusive<u32>| uses.iter().filter(|&&u| range.contains(&u)).count() as f64 / 128_116.0;
+    Stream::new(orders, layout(128_116, 16, 256), Rank(5), start)
+        .for_each(|a| uses[a.sample.index()] += 1);
+    let share = |range: std::ops::RangeInclusive<u32>| {
+        uses.iter().filter(|&&u| range.contains(&u)).count() as f64 / 128_116.0
+    };
     let usual = binomial_tail(90, 1.0 / 16.0, 3) - binomial_tail(90, 1.0 / 16.0, 6);
-    assert!((share(4..=6) - usual).abs() < 0.01, "{} of {usual}", share(4..=6));
+    assert!(
+        (share(4..=6) - usual).abs() < 0.01,
+        "{} of {usual}",
+        share(4..=6)
+    );
     assert!(uses.iter().any(|&u| u >= 16), "the tail reaches 16 uses");
 }
 

@@ -46,19 +46,30 @@ fn brief(samples: u32, ranks: u32, epochs: u32, seed: u64, capacity: u64) -> Bri
 
 fn engine(brief: &Brief, policy: &str, rank: Rank) -> Engine {
     let mut plan = by_name(policy).unwrap().plan(brief).unwrap();
-    let trainer = Trainer { compute: Rate(1.0), preprocess: Rate(1e6), decoded: Decoded::AsIs };
+    let trainer = Trainer {
+        compute: Rate(1.0),
+        preprocess: Rate(1e6),
+        decoded: Decoded::AsIs,
+    };
     let model = Arc::new(Model::new(&brief.system, &trainer, brief.hosts.ranks()));
     Engine::new(brief, &mut plan, model, rank)
 }
 
 fn accesses(brief: &Brief, rank: Rank) -> Vec<SampleId> {
-    let start = Mark { epoch: Epoch(0), step: Step(0) };
-    Stream::new(brief.orders.clone(), brief.layout.clone(), rank, start).map(|access| access.sample).collect()
+    let start = Mark {
+        epoch: Epoch(0),
+        step: Step(0),
+    };
+    Stream::new(brief.orders.clone(), brief.layout.clone(), rank, start)
+        .map(|access| access.sample)
+        .collect()
 }
 
 /// The first use at or after a place; later than everything when there is none.
 fn next_use(accesses: &[SampleId], from: usize, sample: SampleId) -> usize {
-    (from..accesses.len()).find(|&place| accesses[place] == sample).unwrap_or(usize::MAX)
+    (from..accesses.len())
+        .find(|&place| accesses[place] == sample)
+        .unwrap_or(usize::MAX)
 }
 
 /// Hits of a cache that keeps what is used again soonest and may let a sample pass, by looking at everything.
@@ -75,7 +86,10 @@ fn belady_hits(accesses: &[SampleId], capacity: usize) -> usize {
             continue;
         }
         if held.len() == capacity {
-            let furthest = *held.iter().max_by_key(|&&other| next_use(accesses, place + 1, other)).unwrap();
+            let furthest = *held
+                .iter()
+                .max_by_key(|&&other| next_use(accesses, place + 1, other))
+                .unwrap();
             if next_use(accesses, place + 1, furthest) < again {
                 continue;
             }
@@ -144,7 +158,10 @@ impl Driver {
         let polled = self.engine.poll(lane, &mut self.world);
         self.evict();
         if let Next::Read(read) = polled {
-            assert!(!matches!(read.origin, Origin::Tier(_)) || self.in_tier.contains(&read.sample), "{read:?}");
+            assert!(
+                !matches!(read.origin, Origin::Tier(_)) || self.in_tier.contains(&read.sample),
+                "{read:?}"
+            );
             let place = matches!(lane, Lane::Staging).then(|| {
                 self.staged.push(false);
                 self.staged.len() - 1
@@ -158,7 +175,10 @@ impl Driver {
             return;
         }
         let (read, place) = self.under_way.swap_remove(choice % self.under_way.len());
-        assert!(!matches!(read.origin, Origin::Tier(_)) || self.in_tier.contains(&read.sample), "{read:?}");
+        assert!(
+            !matches!(read.origin, Origin::Tier(_)) || self.in_tier.contains(&read.sample),
+            "{read:?}"
+        );
         if let Some(place) = place {
             self.staged[place] = true;
         }
@@ -180,7 +200,11 @@ impl Driver {
 
     fn evict(&mut self) {
         for gone in self.engine.evicted() {
-            assert!(self.in_tier.remove(&gone.sample), "{} goes that was not there", gone.sample);
+            assert!(
+                self.in_tier.remove(&gone.sample),
+                "{} goes that was not there",
+                gone.sample
+            );
         }
     }
 }

@@ -3,10 +3,15 @@
 use std::sync::Arc;
 
 use foresee_core::ids::{Epoch, Position, Rank, SampleId, Step};
-use foresee_core::stream::{Access, Deal, EpochOrder, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail};
+use foresee_core::stream::{
+    Access, Deal, EpochOrder, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail,
+};
 use proptest::prelude::*;
 
-const START: Mark = Mark { epoch: Epoch(0), step: Step(0) };
+const START: Mark = Mark {
+    epoch: Epoch(0),
+    step: Step(0),
+};
 
 /// A job small enough to write out.
 #[derive(Clone, Debug)]
@@ -29,7 +34,13 @@ impl Job {
                 for index in 0..self.layout.local_len(Rank(rank), step) {
                     let dealt = self.layout.dealt(Rank(rank), step, index);
                     let (sample, padded) = (order.sample(dealt.position), dealt.padded);
-                    accesses.push(Access { sample, epoch, step, index, padded });
+                    accesses.push(Access {
+                        sample,
+                        epoch,
+                        step,
+                        index,
+                        padded,
+                    });
                 }
             }
         }
@@ -71,7 +82,10 @@ fn key(access: &Access) -> (Epoch, Step) {
 
 /// What is delivered in each step, whoever reads it.
 fn delivered(accesses: impl IntoIterator<Item = Access>) -> Vec<(Epoch, Step, SampleId, bool)> {
-    let mut all: Vec<_> = accesses.into_iter().map(|a| (a.epoch, a.step, a.sample, a.padded)).collect();
+    let mut all: Vec<_> = accesses
+        .into_iter()
+        .map(|a| (a.epoch, a.step, a.sample, a.padded))
+        .collect();
     all.sort_unstable();
     all
 }
@@ -126,16 +140,44 @@ proptest! {
 
 fn layout(positions: u64, world: u32, global_batch: u32) -> Layout {
     let (deal, tail) = (Deal::Strided, Tail::Exact);
-    Layout::new(LayoutSpec { positions, world, global_batch, deal, tail, drop_last: false }).expect("a layout")
+    Layout::new(LayoutSpec {
+        positions,
+        world,
+        global_batch,
+        deal,
+        tail,
+        drop_last: false,
+    })
+    .expect("a layout")
 }
 
 #[test]
 fn explicit_lists_are_read_as_written() {
-    let lists: Arc<[Vec<SampleId>]> = Arc::new([[4, 4, 0].map(SampleId).to_vec(), [1, 2, 3].map(SampleId).to_vec()]);
+    let lists: Arc<[Vec<SampleId>]> = Arc::new([
+        [4, 4, 0].map(SampleId).to_vec(),
+        [1, 2, 3].map(SampleId).to_vec(),
+    ]);
     let orders = Orders::new(Shuffle::Explicit(lists), 5, 2).unwrap();
-    let job = Job { layout: layout(orders.len(), 1, 2), orders };
-    let read: Vec<_> = job.stream(0, START).iter().map(|a| (a.sample.0, a.epoch.0, a.step.0, a.index)).collect();
-    assert_eq!(read, [(4, 0, 0, 0), (4, 0, 0, 1), (0, 0, 1, 0), (1, 1, 0, 0), (2, 1, 0, 1), (3, 1, 1, 0)]);
+    let job = Job {
+        layout: layout(orders.len(), 1, 2),
+        orders,
+    };
+    let read: Vec<_> = job
+        .stream(0, START)
+        .iter()
+        .map(|a| (a.sample.0, a.epoch.0, a.step.0, a.index))
+        .collect();
+    assert_eq!(
+        read,
+        [
+            (4, 0, 0, 0),
+            (4, 0, 0, 1),
+            (0, 0, 1, 0),
+            (1, 1, 0, 0),
+            (2, 1, 0, 1),
+            (3, 1, 1, 0)
+        ]
+    );
 }
 
 #[test]
@@ -148,23 +190,47 @@ fn a_rank_without_a_share_has_an_empty_stream_however_long_the_job() {
 #[test]
 fn a_mark_deep_in_a_long_job_is_reached_at_once() {
     let orders = Orders::new(Shuffle::Feistel { seed: 0 }, u32::MAX, u32::MAX).unwrap();
-    let mark = Mark { epoch: Epoch(u32::MAX - 1), step: Step(u32::MAX - 2) };
-    let job = Job { layout: layout(orders.len(), 1, 1), orders };
+    let mark = Mark {
+        epoch: Epoch(u32::MAX - 1),
+        step: Step(u32::MAX - 2),
+    };
+    let job = Job {
+        layout: layout(orders.len(), 1, 1),
+        orders,
+    };
     assert_eq!(job.stream(0, mark).len(), 2);
-    assert_eq!(job.stream(0, Mark { epoch: Epoch(u32::MAX), step: Step(u32::MAX) }), []);
+    assert_eq!(
+        job.stream(
+            0,
+            Mark {
+                epoch: Epoch(u32::MAX),
+                step: Step(u32::MAX)
+            }
+        ),
+        []
+    );
 }
 
 #[test]
 fn a_stream_follows_rewritten_orders() {
-    let orders = Orders::new(Shuffle::Sequential, 4, 2).unwrap().rewritten(|epoch, order| {
-        let substituted = (0..order.len()).map(|p| match order.sample(Position(p)) {
-            SampleId(2) => SampleId(epoch.0),
-            sample => sample,
+    let orders = Orders::new(Shuffle::Sequential, 4, 2)
+        .unwrap()
+        .rewritten(|epoch, order| {
+            let substituted = (0..order.len()).map(|p| match order.sample(Position(p)) {
+                SampleId(2) => SampleId(epoch.0),
+                sample => sample,
+            });
+            EpochOrder::from_samples(substituted.collect(), 4)
         });
-        EpochOrder::from_samples(substituted.collect(), 4)
-    });
-    let job = Job { layout: layout(4, 1, 4), orders };
-    let read: Vec<_> = job.stream(0, START).iter().map(|access| access.sample.0).collect();
+    let job = Job {
+        layout: layout(4, 1, 4),
+        orders,
+    };
+    let read: Vec<_> = job
+        .stream(0, START)
+        .iter()
+        .map(|access| access.sample.0)
+        .collect();
     assert_eq!(read, [0, 1, 0, 3, 0, 1, 1, 3]);
 }
 
@@ -172,10 +238,19 @@ fn a_stream_follows_rewritten_orders() {
 fn ranks_on_several_threads_share_one_making_of_a_table() {
     let orders = Orders::new(Shuffle::Torch { seed: 5 }, 10_000, 3).unwrap();
     let tables: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| orders.clone().epoch(Epoch(2)))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        let threads: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| orders.clone().epoch(Epoch(2))))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
-    assert!(tables.windows(2).all(|pair| Arc::ptr_eq(&pair[0], &pair[1])));
+    assert!(
+        tables
+            .windows(2)
+            .all(|pair| Arc::ptr_eq(&pair[0], &pair[1]))
+    );
 }
 
 #[test]

@@ -1,21 +1,31 @@
 //! Damages the test images over and over until the time is up: `fuzz [SECONDS] [SEED]`. A crash ends it; images that
 //! take long are named.
 
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a command for developers")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a command for developers"
+)]
 
 #[path = "../tests/mutation/mod.rs"]
 mod mutation;
 
 use std::time::{Duration, Instant};
 
-use foresee_image::{Dtype, Key, Layout, Pipeline, RandomResizedCrop, Scratch, Size, Transform, decode};
+use foresee_image::{
+    Dtype, Key, Layout, Pipeline, RandomResizedCrop, Scratch, Size, Transform, decode,
+};
 use mutation::{Edit, fixtures, mutate};
 
 /// Far above what an image of the size of the test images takes.
 const SLOW: Duration = Duration::from_millis(500);
 
 fn main() {
-    let number = |at: usize, default: u64| std::env::args().nth(at).map_or(default, |word| word.parse().unwrap());
+    let number = |at: usize, default: u64| {
+        std::env::args()
+            .nth(at)
+            .map_or(default, |word| word.parse().unwrap())
+    };
     let (limit, mut state) = (Duration::from_secs(number(1, 60)), number(2, 1));
     let crop = Transform::RandomResizedCrop(RandomResizedCrop::new(Size::square(32)));
     let pipeline = Pipeline::new(&[crop], Dtype::Uint8, Layout::Chw).unwrap();
@@ -26,10 +36,16 @@ fn main() {
     while start.elapsed() < limit {
         let seed = state;
         let file = &files[next(&mut state) as usize % files.len()];
-        let edits: Vec<Edit> = (0..=next(&mut state) % 6).map(|_| edit(&mut state)).collect();
+        let edits: Vec<Edit> = (0..=next(&mut state) % 6)
+            .map(|_| edit(&mut state))
+            .collect();
         let damaged = mutate(file, &files, &edits);
         let begun = Instant::now();
-        let key = Key { seed, epoch: 0, sample: tries };
+        let key = Key {
+            seed,
+            epoch: 0,
+            sample: tries,
+        };
         let ran = pipeline.run(&damaged, key, &mut scratch, &mut result);
         let whole = decode(&damaged, &mut scratch, &mut Vec::new());
         if begun.elapsed() > SLOW {
@@ -44,14 +60,21 @@ fn main() {
 fn edit(state: &mut u64) -> Edit {
     let at = next(state) as usize;
     let byte = next(state);
-    let value = [0xff, 0, 0xd9, 0xda, 0xc4, byte as u8, byte as u8, byte as u8][(byte >> 8) as usize % 8];
+    let value = [
+        0xff, 0, 0xd9, 0xda, 0xc4, byte as u8, byte as u8, byte as u8,
+    ][(byte >> 8) as usize % 8];
     match next(state) % 16 {
         0..5 => Edit::Flip(at, value),
         5..9 => Edit::Set(at, value),
         9..13 => Edit::Set(at % 700, value),
         13 => Edit::Truncate(at),
         14 => Edit::Cut(at, byte as usize),
-        _ => Edit::Splice(at, next(state) as usize, next(state) as usize, byte as usize),
+        _ => Edit::Splice(
+            at,
+            next(state) as usize,
+            next(state) as usize,
+            byte as usize,
+        ),
     }
 }
 

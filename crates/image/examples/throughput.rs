@@ -2,20 +2,30 @@
 //!
 //! Files are read to memory first, so that only decoding and transforming are timed.
 
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a command for developers")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a command for developers"
+)]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use foresee_image::{Dtype, Key, Layout, Pipeline, RandomResizedCrop, Resize, Scratch, Size, Transform, decode};
+use foresee_image::{
+    Dtype, Key, Layout, Pipeline, RandomResizedCrop, Resize, Scratch, Size, Transform, decode,
+};
 
 const FILES_MAX: usize = 2_000;
-const NORMALIZE: Transform = Transform::Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+const NORMALIZE: Transform = Transform::Normalize {
+    mean: [0.485, 0.456, 0.406],
+    std: [0.229, 0.224, 0.225],
+};
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let number = |at: usize, default: usize| args.get(at).map_or(default, |word| word.parse().unwrap());
+    let number =
+        |at: usize, default: usize| args.get(at).map_or(default, |word| word.parse().unwrap());
     let files = load(Path::new(&args[1]));
     let (threads, seconds) = (number(2, 1), number(3, 5));
     let mode = args.get(4).map_or("train", String::as_str);
@@ -31,12 +41,20 @@ fn load(folder: &Path) -> Vec<Vec<u8>> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() { folders.push(path) } else { paths.push(path) }
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                paths.push(path)
+            }
         }
     }
     paths.sort();
     let step = paths.len().div_ceil(FILES_MAX).max(1);
-    paths.iter().step_by(step).map(|path| std::fs::read(path).unwrap()).collect()
+    paths
+        .iter()
+        .step_by(step)
+        .map(|path| std::fs::read(path).unwrap())
+        .collect()
 }
 
 fn pipeline(mode: &str) -> Pipeline {
@@ -46,15 +64,28 @@ fn pipeline(mode: &str) -> Pipeline {
         NORMALIZE,
     ];
     let eval = [
-        Transform::Resize(Resize::ShorterEdge { edge: 256, longer_max: None }),
+        Transform::Resize(Resize::ShorterEdge {
+            edge: 256,
+            longer_max: None,
+        }),
         Transform::CenterCrop(Size::square(224)),
         NORMALIZE,
     ];
-    Pipeline::new(if mode == "eval" { &eval } else { &train }, Dtype::Float32, Layout::Chw).unwrap()
+    Pipeline::new(
+        if mode == "eval" { &eval } else { &train },
+        Dtype::Float32,
+        Layout::Chw,
+    )
+    .unwrap()
 }
 
 /// Images done, wall-clock time and CPU time.
-fn measure(files: &[Vec<u8>], threads: usize, limit: Duration, mode: &str) -> (usize, Duration, Duration) {
+fn measure(
+    files: &[Vec<u8>],
+    threads: usize,
+    limit: Duration,
+    mode: &str,
+) -> (usize, Duration, Duration) {
     let pipeline = pipeline(mode);
     let next = AtomicUsize::new(0);
     let start = Instant::now();
@@ -68,9 +99,16 @@ fn measure(files: &[Vec<u8>], threads: usize, limit: Duration, mode: &str) -> (u
             let mut done = 0;
             while start.elapsed() < limit {
                 let sample = next.fetch_add(1, Ordering::Relaxed);
-                let key = Key { seed: 1, epoch: 0, sample: sample as u64 };
+                let key = Key {
+                    seed: 1,
+                    epoch: 0,
+                    sample: sample as u64,
+                };
                 let file = &files[sample % files.len()];
-                let place = batch.chunks_exact_mut(pipeline.output().bytes).nth(done % 128).unwrap();
+                let place = batch
+                    .chunks_exact_mut(pipeline.output().bytes)
+                    .nth(done % 128)
+                    .unwrap();
                 if mode == "decode" {
                     decode(file, &mut scratch, &mut rgb).unwrap();
                 } else {
@@ -81,7 +119,10 @@ fn measure(files: &[Vec<u8>], threads: usize, limit: Duration, mode: &str) -> (u
             done
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .sum()
     });
     (done, start.elapsed(), cpu_time().saturating_sub(cpu_before))
 }
@@ -89,8 +130,18 @@ fn measure(files: &[Vec<u8>], threads: usize, limit: Duration, mode: &str) -> (u
 /// Of this process, all threads.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or("")
+        .split_whitespace()
+        .collect();
+    let ticks = |at: usize| {
+        fields
+            .get(at)
+            .and_then(|field| field.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
     // Fields 14 and 15 of proc(5), in Linux's hundredths of a second.
     Duration::from_millis((ticks(11) + ticks(12)) * 10)
 }

@@ -39,7 +39,11 @@ impl Draws {
     /// Of the transform at this place.
     pub(crate) fn new(key: Key, place: usize) -> Self {
         let parts = [key.seed, key.epoch, key.sample, place as u64];
-        Self { state: parts.iter().fold(0, |state: u64, part| mix(state.wrapping_add(GOLDEN) ^ mix(*part))) }
+        Self {
+            state: parts.iter().fold(0, |state: u64, part| {
+                mix(state.wrapping_add(GOLDEN) ^ mix(*part))
+            }),
+        }
     }
 
     fn next(&mut self) -> u64 {
@@ -79,7 +83,11 @@ fn mix(mut z: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const KEY: Key = Key { seed: 7, epoch: 3, sample: 812 };
+    const KEY: Key = Key {
+        seed: 7,
+        epoch: 3,
+        sample: 812,
+    };
 
     #[test]
     fn numbers_never_change_between_versions() {
@@ -99,7 +107,14 @@ mod tests {
     fn splitmix_gives_its_published_numbers() {
         let mut draws = Draws { state: 1_234_567 };
         let numbers: Vec<u64> = (0..3).map(|_| draws.next()).collect();
-        assert_eq!(numbers, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            numbers,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423
+            ]
+        );
     }
 
     #[test]
@@ -108,7 +123,14 @@ mod tests {
             (Key { seed: 8, ..KEY }, 1),
             (Key { epoch: 4, ..KEY }, 1),
             (Key { sample: 813, ..KEY }, 1),
-            (Key { epoch: 812, sample: 3, ..KEY }, 1),
+            (
+                Key {
+                    epoch: 812,
+                    sample: 3,
+                    ..KEY
+                },
+                1,
+            ),
             (KEY, 2),
         ];
         let first = Draws::new(KEY, 1).next();
@@ -124,7 +146,10 @@ mod tests {
             counts[Draws::new(Key { sample, ..KEY }, 0).below(16) as usize] += 1;
         }
         // Five standard deviations of a binomial of 160,000 and 1/16.
-        assert!(counts.iter().all(|count| count.abs_diff(10_000) < 485), "{counts:?}");
+        assert!(
+            counts.iter().all(|count| count.abs_diff(10_000) < 485),
+            "{counts:?}"
+        );
     }
 
     #[test]

@@ -40,7 +40,9 @@ pub enum ImageError {
         what: String,
     },
     /// More pixels than PIL opens.
-    #[error("{encoding}: {size} has more than {PIXELS_MAX} pixels, a decompression bomb for PIL too")]
+    #[error(
+        "{encoding}: {size} has more than {PIXELS_MAX} pixels, a decompression bomb for PIL too"
+    )]
     TooLarge {
         /// What the file is.
         encoding: Encoding,

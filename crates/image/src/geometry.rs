@@ -26,7 +26,10 @@ impl Size {
 
     /// Both edges the same.
     pub const fn square(edge: u32) -> Self {
-        Self { height: edge, width: edge }
+        Self {
+            height: edge,
+            width: edge,
+        }
     }
 
     /// In pixels.
@@ -74,11 +77,22 @@ pub(crate) struct Span {
 
 impl Span {
     fn whole(len: u32) -> Self {
-        Self { start: 0, len, target: len, window_start: 0, window_len: len, flip: false }
+        Self {
+            start: 0,
+            len,
+            target: len,
+            window_start: 0,
+            window_len: len,
+            flip: false,
+        }
     }
 
     fn crop(&mut self, start: i64, len: u32) {
-        let from_left = if self.flip { i64::from(self.window_len) - start - i64::from(len) } else { start };
+        let from_left = if self.flip {
+            i64::from(self.window_len) - start - i64::from(len)
+        } else {
+            start
+        };
         self.window_start += from_left;
         self.window_len = len;
     }
@@ -99,7 +113,12 @@ impl Span {
 
     /// The rest of this span in a stage after it: a flip can wait, since the filter is symmetric.
     fn resize_again(&mut self, target: u32) -> Self {
-        let next = Self { target, window_len: target, flip: self.flip, ..Self::whole(self.window_len) };
+        let next = Self {
+            target,
+            window_len: target,
+            flip: self.flip,
+            ..Self::whole(self.window_len)
+        };
         self.flip = false;
         next
     }
@@ -114,7 +133,10 @@ pub(crate) struct Stage {
 
 impl Stage {
     fn whole(image: Size) -> Self {
-        Self { x: Span::whole(image.width), y: Span::whole(image.height) }
+        Self {
+            x: Span::whole(image.width),
+            y: Span::whole(image.height),
+        }
     }
 
     /// Of what comes out.
@@ -133,7 +155,10 @@ impl<'a> View<'a> {
     /// The image as it is.
     pub(crate) fn new(image: Size, stages: &'a mut Vec<Stage>) -> Self {
         stages.clear();
-        Self { stages, last: Stage::whole(image) }
+        Self {
+            stages,
+            last: Stage::whole(image),
+        }
     }
 
     pub(crate) fn size(&self) -> Size {
@@ -154,7 +179,10 @@ impl<'a> View<'a> {
             self.last.x.resize(target.width);
             self.last.y.resize(target.height);
         } else {
-            let (x, y) = (self.last.x.resize_again(target.width), self.last.y.resize_again(target.height));
+            let (x, y) = (
+                self.last.x.resize_again(target.width),
+                self.last.y.resize_again(target.height),
+            );
             self.stages.push(self.last);
             self.last = Stage { x, y };
         }
@@ -195,8 +223,22 @@ mod tests {
             view.crop(1, 2, Size::new(20, 30));
         });
         // From the right, since what is cropped has been flipped.
-        let x = Span { start: 10, len: 80, target: 40, window_start: 9, window_len: 30, flip: true };
-        let y = Span { start: 20, len: 50, target: 25, window_start: 2, window_len: 20, flip: false };
+        let x = Span {
+            start: 10,
+            len: 80,
+            target: 40,
+            window_start: 9,
+            window_len: 30,
+            flip: true,
+        };
+        let y = Span {
+            start: 20,
+            len: 50,
+            target: 25,
+            window_start: 2,
+            window_len: 20,
+            flip: false,
+        };
         assert_eq!(stages, [Stage { x, y }]);
     }
 
@@ -208,7 +250,10 @@ mod tests {
             view.resize(Size::square(20));
         });
         assert_eq!(stages.len(), 2);
-        assert_eq!((stages[0].size(), stages[1].size()), (Size::square(50), Size::square(20)));
+        assert_eq!(
+            (stages[0].size(), stages[1].size()),
+            (Size::square(50), Size::square(20))
+        );
         assert_eq!((stages[0].y.flip, stages[1].y.flip), (false, true));
     }
 

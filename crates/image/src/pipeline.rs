@@ -44,16 +44,32 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Checks the list.
-    pub fn new(transforms: &[Transform], dtype: Dtype, layout: Layout) -> Result<Self, PipelineError> {
+    pub fn new(
+        transforms: &[Transform],
+        dtype: Dtype,
+        layout: Layout,
+    ) -> Result<Self, PipelineError> {
         let statistics = check(transforms)?;
         if statistics.is_some() && dtype == Dtype::Uint8 {
             return Err(PipelineError::IntegerNormalize);
         }
-        let size = transforms.iter().fold(None, |size, transform| transform.fixed_size(size));
+        let size = transforms
+            .iter()
+            .fold(None, |size, transform| transform.fixed_size(size));
         let size = size.ok_or(PipelineError::OpenSize)?;
         let bytes = size.area() as usize * CHANNELS * dtype.bytes();
-        let output = Output { size, channels: CHANNELS, dtype, layout, bytes };
-        Ok(Self { transforms: transforms.to_vec(), output, store: Store::new(dtype, layout, statistics) })
+        let output = Output {
+            size,
+            channels: CHANNELS,
+            dtype,
+            layout,
+            bytes,
+        };
+        Ok(Self {
+            transforms: transforms.to_vec(),
+            output,
+            store: Store::new(dtype, layout, statistics),
+        })
     }
 
     /// What comes out, the same for all images.
@@ -73,9 +89,25 @@ impl Pipeline {
     /// # Panics
     ///
     /// When the slice is not as long as [`Output::bytes`] says.
-    pub fn run(&self, encoded: &[u8], key: Key, scratch: &mut Scratch, into: &mut [u8]) -> Result<(), ImageError> {
-        assert_eq!(into.len(), self.output.bytes, "the slice has to be as long as the result");
-        let Scratch { decoders, stages, resampler, pixels, between } = scratch;
+    pub fn run(
+        &self,
+        encoded: &[u8],
+        key: Key,
+        scratch: &mut Scratch,
+        into: &mut [u8],
+    ) -> Result<(), ImageError> {
+        assert_eq!(
+            into.len(),
+            self.output.bytes,
+            "the slice has to be as long as the result"
+        );
+        let Scratch {
+            decoders,
+            stages,
+            resampler,
+            pixels,
+            between,
+        } = scratch;
         let opened = open(encoded, decoders)?;
         self.plan(opened.size(), key, stages, |_| ())?;
         let (last, before) = stages.split_last().expect("a plan has at least one stage");
@@ -85,10 +117,17 @@ impl Pipeline {
         for (stage, next) in before.iter().zip(&stages[1..]) {
             resample(resampler, source, stage.size(), front);
             std::mem::swap(front, back);
-            source = Bitmap { pixels: back, stride: stage.size().width as usize, x: 0, y: 0 };
+            source = Bitmap {
+                pixels: back,
+                stride: stage.size().width as usize,
+                x: 0,
+                y: 0,
+            };
             resampler.prepare(next);
         }
-        resampler.run(source, |y, line| self.store.put((y, self.output.size.height), line, into));
+        resampler.run(source, |y, line| {
+            self.store.put((y, self.output.size.height), line, into)
+        });
         Ok(())
     }
 
@@ -105,7 +144,9 @@ impl Pipeline {
             let from = view.size();
             let drawn = transform.draw(from, &mut Draws::new(key, place));
             on_draw(drawn);
-            transform.apply(drawn, &mut view).map_err(|size| ImageError::Resized { place, from, size })?;
+            transform
+                .apply(drawn, &mut view)
+                .map_err(|size| ImageError::Resized { place, from, size })?;
         }
         view.finish();
         Ok(())
@@ -118,14 +159,22 @@ pub fn probe(encoded: &[u8], scratch: &mut Scratch) -> Result<Size, ImageError> 
 }
 
 /// Decodes a whole image to red, green and blue bytes, pixel by pixel.
-pub fn decode(encoded: &[u8], scratch: &mut Scratch, into: &mut Vec<u8>) -> Result<Size, ImageError> {
+pub fn decode(
+    encoded: &[u8],
+    scratch: &mut Scratch,
+    into: &mut Vec<u8>,
+) -> Result<Size, ImageError> {
     let opened = open(encoded, &mut scratch.decoders)?;
     let size = opened.size();
     let whole = opened.read(Rect { x: 0, y: 0, size }, &mut scratch.pixels)?;
     into.clear();
     into.reserve(size.area() as usize * CHANNELS);
     for line in whole.pixels.chunks(whole.stride).take(size.height as usize) {
-        into.extend(line[..size.width as usize].iter().flat_map(|[red, green, blue, _]| [red, green, blue]));
+        into.extend(
+            line[..size.width as usize]
+                .iter()
+                .flat_map(|[red, green, blue, _]| [red, green, blue]),
+        );
     }
     Ok(size)
 }
@@ -133,7 +182,9 @@ pub fn decode(encoded: &[u8], scratch: &mut Scratch, into: &mut Vec<u8>) -> Resu
 fn resample(resampler: &mut Resampler, source: Bitmap<'_>, size: Size, into: &mut Vec<Pixel>) {
     into.clear();
     into.reserve(size.area() as usize);
-    resampler.run(source, |_, line| into.extend(line.iter().map(|wide| wide.map(|word| word as u8))));
+    resampler.run(source, |_, line| {
+        into.extend(line.iter().map(|wide| wide.map(|word| word as u8)))
+    });
 }
 
 /// Checks parameters and order; gives what Normalize does, all of them in a row if there are several.

@@ -7,7 +7,10 @@
 //!
 //! Products and sums are rounded one by one (no fused multiply-add): all machines get the same bits.
 
-#![allow(clippy::inline_always, reason = "code gets wider vectors only where it is inlined into `run_avx2`")]
+#![allow(
+    clippy::inline_always,
+    reason = "code gets wider vectors only where it is inlined into `run_avx2`"
+)]
 
 use std::ops::Range;
 
@@ -55,10 +58,14 @@ impl Taps {
         self.per_place = filter.widest(span);
         self.starts.clear();
         self.weights.clear();
-        self.weights.resize(self.per_place * span.window_len as usize, 0.0);
-        for (place, weights) in (0..span.window_len).zip(self.weights.chunks_exact_mut(self.per_place)) {
+        self.weights
+            .resize(self.per_place * span.window_len as usize, 0.0);
+        for (place, weights) in
+            (0..span.window_len).zip(self.weights.chunks_exact_mut(self.per_place))
+        {
             let target = filter.target(span, place);
-            self.starts.push(target.map_or(0, |target| filter.weigh(target, weights)));
+            self.starts
+                .push(target.map_or(0, |target| filter.weigh(target, weights)));
         }
     }
 
@@ -70,7 +77,10 @@ impl Taps {
     }
 
     fn place(&self, place: usize) -> (u32, &[f32]) {
-        (self.span_start + self.starts[place], &self.weights[place * self.per_place..][..self.per_place])
+        (
+            self.span_start + self.starts[place],
+            &self.weights[place * self.per_place..][..self.per_place],
+        )
     }
 }
 
@@ -86,12 +96,20 @@ struct Filter {
 impl Filter {
     fn new(span: &Span) -> Self {
         let scale = f64::from(span.len) / f64::from(span.target);
-        Self { scale, reach: scale.max(1.0), len: span.len }
+        Self {
+            scale,
+            reach: scale.max(1.0),
+            len: span.len,
+        }
     }
 
     /// The place in the target of a place in the window; none where there is padding.
     fn target(&self, span: &Span, place: u32) -> Option<f64> {
-        let from_left = if span.flip { span.window_len - 1 - place } else { place };
+        let from_left = if span.flip {
+            span.window_len - 1 - place
+        } else {
+            place
+        };
         let target = span.window_start + i64::from(from_left);
         let inside = (0..i64::from(span.target)).contains(&target);
         inside.then_some((target as f64 + 0.5) * self.scale)
@@ -107,7 +125,10 @@ impl Filter {
     /// Most neighbours of any place.
     fn widest(&self, span: &Span) -> usize {
         let centres = (0..span.window_len).filter_map(|place| self.target(span, place));
-        centres.map(|centre| self.neighbours(centre).len()).max().unwrap_or(1)
+        centres
+            .map(|centre| self.neighbours(centre).len())
+            .max()
+            .unwrap_or(1)
     }
 
     /// Sets the weights of the neighbours, which are among the pixels from the returned one on. There is one weight for
@@ -139,7 +160,11 @@ impl Resampler {
         self.x.fill(&stage.x);
         self.y.fill(&stage.y);
         let (x, y) = (self.x.range(), self.y.range());
-        Rect { x: x.start, y: y.start, size: Size::new(y.end - y.start, x.end - x.start) }
+        Rect {
+            x: x.start,
+            y: y.start,
+            size: Size::new(y.end - y.start, x.end - x.start),
+        }
     }
 
     /// Does the prepared stage; `sink` gets the lines of the result in order.
@@ -170,12 +195,19 @@ impl Resampler {
 
 /// The same code for processors with wider vectors.
 mod vectors {
-    #![allow(unsafe_code, reason = "a function for a processor's feature is unsafe to call where it may be missing")]
+    #![allow(
+        unsafe_code,
+        reason = "a function for a processor's feature is unsafe to call where it may be missing"
+    )]
 
     use super::{Bitmap, Resampler, Wide};
 
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn run(resampler: &mut Resampler, source: Bitmap<'_>, sink: impl FnMut(usize, &[Wide])) {
+    pub(super) fn run(
+        resampler: &mut Resampler,
+        source: Bitmap<'_>,
+        sink: impl FnMut(usize, &[Wide]),
+    ) {
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2, the only feature that `run_avx2` enables.
             unsafe { run_avx2(resampler, source, sink) }
@@ -185,7 +217,11 @@ mod vectors {
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    pub(super) fn run(resampler: &mut Resampler, source: Bitmap<'_>, sink: impl FnMut(usize, &[Wide])) {
+    pub(super) fn run(
+        resampler: &mut Resampler,
+        source: Bitmap<'_>,
+        sink: impl FnMut(usize, &[Wide]),
+    ) {
         resampler.run_lines(source, sink);
     }
 
@@ -200,8 +236,14 @@ mod vectors {
 #[inline(always)]
 fn blend_all<'a>(line: impl Fn(usize) -> &'a [u8], weights: &[f32], into: &mut [f32]) {
     // Places with fewer neighbours than others have zeros at either end.
-    let first = weights.iter().position(|weight| *weight != 0.0).unwrap_or(0);
-    let end = weights.iter().rposition(|weight| *weight != 0.0).map_or(first + 1, |last| last + 1);
+    let first = weights
+        .iter()
+        .position(|weight| *weight != 0.0)
+        .unwrap_or(0);
+    let end = weights
+        .iter()
+        .rposition(|weight| *weight != 0.0)
+        .map_or(first + 1, |last| last + 1);
     let mut at = first;
     while at < end {
         let count = (end - at).min(BLEND_MAX);
@@ -209,8 +251,18 @@ fn blend_all<'a>(line: impl Fn(usize) -> &'a [u8], weights: &[f32], into: &mut [
         match count {
             1 => blend::<1>([line(at)], &weights[at..], into, add),
             2 => blend::<2>([line(at), line(at + 1)], &weights[at..], into, add),
-            3 => blend::<3>([line(at), line(at + 1), line(at + 2)], &weights[at..], into, add),
-            _ => blend::<4>([line(at), line(at + 1), line(at + 2), line(at + 3)], &weights[at..], into, add),
+            3 => blend::<3>(
+                [line(at), line(at + 1), line(at + 2)],
+                &weights[at..],
+                into,
+                add,
+            ),
+            _ => blend::<4>(
+                [line(at), line(at + 1), line(at + 2), line(at + 3)],
+                &weights[at..],
+                into,
+                add,
+            ),
         }
         at += count;
     }
@@ -288,21 +340,36 @@ mod tests {
             let value = |y: u32, x: u32| f64::from(source[(y * image.width + x) as usize][channel]);
             pairs.map(|(y, x)| y.1 * x.1 * value(y.0, x.0)).sum()
         };
-        let pairs = lines.iter().flat_map(|line| columns.iter().map(move |column| (line, column)));
-        pairs.map(|(line, column)| [0, 1, 2].map(|channel| sum(line, column, channel))).collect()
+        let pairs = lines
+            .iter()
+            .flat_map(|line| columns.iter().map(move |column| (line, column)));
+        pairs
+            .map(|(line, column)| [0, 1, 2].map(|channel| sum(line, column, channel)))
+            .collect()
     }
 
     fn naive_weights(span: &Span) -> Vec<Vec<(u32, f64)>> {
         let scale = f64::from(span.len) / f64::from(span.target);
         let of = |target: i64| {
             let centre = (target as f64 + 0.5) * scale;
-            let weight = |x: u32| (1.0 - ((f64::from(x) + 0.5 - centre) / scale.max(1.0)).abs()).max(0.0);
+            let weight =
+                |x: u32| (1.0 - ((f64::from(x) + 0.5 - centre) / scale.max(1.0)).abs()).max(0.0);
             let total: f64 = (0..span.len).map(weight).sum();
-            (0..span.len).map(|x| (span.start + x, weight(x) / total)).collect()
+            (0..span.len)
+                .map(|x| (span.start + x, weight(x) / total))
+                .collect()
         };
         let window = span.window_start..span.window_start + i64::from(span.window_len);
         let inside = 0..i64::from(span.target);
-        let mut places: Vec<_> = window.map(|at| if inside.contains(&at) { of(at) } else { Vec::new() }).collect();
+        let mut places: Vec<_> = window
+            .map(|at| {
+                if inside.contains(&at) {
+                    of(at)
+                } else {
+                    Vec::new()
+                }
+            })
+            .collect();
         if span.flip {
             places.reverse();
         }
@@ -311,7 +378,9 @@ mod tests {
 
     fn picture(size: Size) -> Vec<Pixel> {
         let byte = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8;
-        (0..size.area()).map(|i| [byte(3 * i), byte(3 * i + 1), byte(3 * i + 2), 77]).collect()
+        (0..size.area())
+            .map(|i| [byte(3 * i), byte(3 * i + 1), byte(3 * i + 2), 77])
+            .collect()
     }
 
     fn sizes(max: u32) -> impl Strategy<Value = Size> {
@@ -362,8 +431,18 @@ mod tests {
     fn wide_vectors_give_the_bits_of_narrow_ones() {
         let image = Size::new(97, 131);
         let pixels = picture(image);
-        let source = Bitmap { pixels: &pixels, stride: 131, x: 0, y: 0 };
-        for target in [Size::new(224, 224), Size::new(50, 40), Size::new(9, 7), Size::new(97, 60)] {
+        let source = Bitmap {
+            pixels: &pixels,
+            stride: 131,
+            x: 0,
+            y: 0,
+        };
+        for target in [
+            Size::new(224, 224),
+            Size::new(50, 40),
+            Size::new(9, 7),
+            Size::new(97, 60),
+        ] {
             let mut stages = Vec::new();
             let mut view = View::new(image, &mut stages);
             view.resize(target);
@@ -386,8 +465,15 @@ mod tests {
         resampler.prepare(&stages[0]);
         let pixels = picture(image);
         let mut result: Vec<Pixel> = Vec::new();
-        let source = Bitmap { pixels: &pixels, stride: 30, x: 0, y: 0 };
-        resampler.run(source, |_, line| result.extend(line.iter().map(|wide| wide.map(|word| word as u8))));
+        let source = Bitmap {
+            pixels: &pixels,
+            stride: 30,
+            x: 0,
+            y: 0,
+        };
+        resampler.run(source, |_, line| {
+            result.extend(line.iter().map(|wide| wide.map(|word| word as u8)))
+        });
         assert_eq!(result, pixels);
     }
 }

@@ -3,7 +3,10 @@
 //! A channel has 256 values, so scaling, normalising and rounding to half precision are done once for each of them and
 //! looked up: the numbers are those of torchvision to the last bit, at the price of a copy.
 
-#![allow(clippy::inline_always, reason = "as in `resample`, whose loop this is a part of")]
+#![allow(
+    clippy::inline_always,
+    reason = "as in `resample`, whose loop this is a part of"
+)]
 
 use half::f16;
 
@@ -67,10 +70,13 @@ pub(crate) type Statistics = ([f32; CHANNELS], [f32; CHANNELS]);
 impl Store {
     pub(crate) fn new(dtype: Dtype, layout: Layout, statistics: Option<Statistics>) -> Self {
         let (mean, std) = statistics.unwrap_or(([0.0; CHANNELS], [1.0; CHANNELS]));
-        let number = |channel: usize, value: usize| (value as f32 * TO_UNIT - mean[channel]) / std[channel];
+        let number =
+            |channel: usize, value: usize| (value as f32 * TO_UNIT - mean[channel]) / std[channel];
         let tables = match dtype {
             Dtype::Float32 => Tables::Float32(Box::new(table(|c, v| number(c, v).to_ne_bytes()))),
-            Dtype::Float16 => Tables::Float16(Box::new(table(|c, v| f16::from_f32(number(c, v)).to_ne_bytes()))),
+            Dtype::Float16 => Tables::Float16(Box::new(table(|c, v| {
+                f16::from_f32(number(c, v)).to_ne_bytes()
+            }))),
             Dtype::Uint8 => Tables::Uint8,
         };
         Self { tables, layout }
@@ -79,10 +85,18 @@ impl Store {
     /// Writes line `y` of an image of this height.
     #[inline(always)]
     pub(crate) fn put(&self, (y, height): (usize, u32), line: &[Wide], into: &mut [u8]) {
-        let place = Place { layout: self.layout, height: height as usize, y };
+        let place = Place {
+            layout: self.layout,
+            height: height as usize,
+            y,
+        };
         match &self.tables {
-            Tables::Float32(table) => place.put(line, into, |channel, value| table[channel][value as usize]),
-            Tables::Float16(table) => place.put(line, into, |channel, value| table[channel][value as usize]),
+            Tables::Float32(table) => {
+                place.put(line, into, |channel, value| table[channel][value as usize])
+            }
+            Tables::Float16(table) => {
+                place.put(line, into, |channel, value| table[channel][value as usize])
+            }
             Tables::Uint8 => place.put(line, into, |_, value| [value]),
         }
     }
@@ -102,7 +116,12 @@ struct Place {
 impl Place {
     /// Writes what each channel's value becomes.
     #[inline(always)]
-    fn put<const BYTES: usize>(&self, line: &[Wide], into: &mut [u8], number: impl Fn(usize, u8) -> [u8; BYTES]) {
+    fn put<const BYTES: usize>(
+        &self,
+        line: &[Wide],
+        into: &mut [u8],
+        number: impl Fn(usize, u8) -> [u8; BYTES],
+    ) {
         let (into, _) = into.as_chunks_mut::<BYTES>();
         match self.layout {
             Layout::Chw => self.put_planes(line, into, number),

@@ -69,7 +69,11 @@ const CROP_TRIES: u32 = 10;
 impl RandomResizedCrop {
     /// With torchvision's defaults: 8 to 100 % of the area, 3:4 to 4:3.
     pub const fn new(size: Size) -> Self {
-        Self { size, scale: (0.08, 1.0), ratio: (3.0 / 4.0, 4.0 / 3.0) }
+        Self {
+            size,
+            scale: (0.08, 1.0),
+            ratio: (3.0 / 4.0, 4.0 / 3.0),
+        }
     }
 
     fn draw(&self, image: Size, draws: &mut Draws) -> Rect {
@@ -78,7 +82,10 @@ impl RandomResizedCrop {
         for _ in 0..CROP_TRIES {
             let area = image.area() as f64 * draws.between(self.scale.0, self.scale.1);
             let ratio = libm::exp(draws.between(log_low, log_high));
-            let size = Size::new(rounded((area / ratio).sqrt()), rounded((area * ratio).sqrt()));
+            let size = Size::new(
+                rounded((area / ratio).sqrt()),
+                rounded((area * ratio).sqrt()),
+            );
             if size.is_within(image) {
                 let y = draws.below(image.height - size.height + 1);
                 let x = draws.below(image.width - size.width + 1);
@@ -94,13 +101,23 @@ impl RandomResizedCrop {
         let size = if ratio < self.ratio.0 {
             Size::new(rounded(f64::from(image.width) / self.ratio.0), image.width)
         } else if ratio > self.ratio.1 {
-            Size::new(image.height, rounded(f64::from(image.height) * self.ratio.1))
+            Size::new(
+                image.height,
+                rounded(f64::from(image.height) * self.ratio.1),
+            )
         } else {
             image
         };
         // At least a pixel: a line of 1 x 5000 has no crop of an allowed ratio.
-        let size = Size::new(size.height.clamp(1, image.height), size.width.clamp(1, image.width));
-        Rect { x: (image.width - size.width) / 2, y: (image.height - size.height) / 2, size }
+        let size = Size::new(
+            size.height.clamp(1, image.height),
+            size.width.clamp(1, image.width),
+        );
+        Rect {
+            x: (image.width - size.width) / 2,
+            y: (image.height - size.height) / 2,
+            size,
+        }
     }
 }
 
@@ -117,7 +134,11 @@ impl Resize {
         if let Some(longer_max) = longer_max.filter(|max| new_long > *max) {
             (new_short, new_long) = (share(longer_max, new_short, new_long), longer_max);
         }
-        if image.width <= image.height { Size::new(new_long, new_short) } else { Size::new(new_short, new_long) }
+        if image.width <= image.height {
+            Size::new(new_long, new_short)
+        } else {
+            Size::new(new_short, new_long)
+        }
     }
 }
 
@@ -138,7 +159,9 @@ impl Transform {
     pub(crate) fn draw(&self, image: Size, draws: &mut Draws) -> Drawn {
         match self {
             Self::RandomResizedCrop(crop) => Drawn::Crop(crop.draw(image, draws)),
-            Self::RandomHorizontalFlip(p) | Self::RandomVerticalFlip(p) => Drawn::Flip(draws.chance(*p)),
+            Self::RandomHorizontalFlip(p) | Self::RandomVerticalFlip(p) => {
+                Drawn::Flip(draws.chance(*p))
+            }
             Self::Resize(_) | Self::CenterCrop(_) | Self::Normalize { .. } => Drawn::Nothing,
         }
     }
@@ -161,7 +184,11 @@ impl Transform {
             }
             (Self::CenterCrop(size), _) => {
                 let image = view.size();
-                view.crop(centred(image.width, size.width), centred(image.height, size.height), *size);
+                view.crop(
+                    centred(image.width, size.width),
+                    centred(image.height, size.height),
+                    *size,
+                );
             }
             _ => {}
         }
@@ -184,12 +211,18 @@ impl Transform {
             Self::RandomResizedCrop(crop) => check_size(crop.size)
                 .and_then(|()| check_range("scale", crop.scale))
                 .and_then(|()| check_range("ratio", crop.ratio)),
-            Self::Resize(Resize::ShorterEdge { edge, longer_max }) => check_edges(*edge, *longer_max),
+            Self::Resize(Resize::ShorterEdge { edge, longer_max }) => {
+                check_edges(*edge, *longer_max)
+            }
             Self::CenterCrop(size) | Self::Resize(Resize::Exact(size)) => check_size(*size),
             Self::RandomHorizontalFlip(p) | Self::RandomVerticalFlip(p) => check_probability(*p),
             Self::Normalize { mean, std } => check_statistics(*mean, *std),
         };
-        checked.map_err(|what| PipelineError::Parameter { place, name: self.name(), what })
+        checked.map_err(|what| PipelineError::Parameter {
+            place,
+            name: self.name(),
+            what,
+        })
     }
 }
 
@@ -206,18 +239,28 @@ fn share(whole: u32, part: u32, of: u32) -> u32 {
 /// Where a centred part starts; negative when it is larger than the whole, by padding before it.
 fn centred(whole: u32, part: u32) -> i64 {
     let spare = i64::from(whole) - i64::from(part);
-    if spare < 0 { -(-spare / 2) } else { i64::from(rounded(spare as f64 / 2.0)) }
+    if spare < 0 {
+        -(-spare / 2)
+    } else {
+        i64::from(rounded(spare as f64 / 2.0))
+    }
 }
 
 fn check_size(size: Size) -> Result<(), String> {
     let fine = |edge: u32| (1..=SIDE_MAX).contains(&edge);
-    if fine(size.height) && fine(size.width) { Ok(()) } else { Err(format!("size {size} is not in 1 to {SIDE_MAX}")) }
+    if fine(size.height) && fine(size.width) {
+        Ok(())
+    } else {
+        Err(format!("size {size} is not in 1 to {SIDE_MAX}"))
+    }
 }
 
 fn check_edges(edge: u32, longer_max: Option<u32>) -> Result<(), String> {
     check_size(Size::new(edge, edge))?;
     match longer_max {
-        Some(longest) if longest <= edge => Err(format!("max_size {longest} is not above size {edge}")),
+        Some(longest) if longest <= edge => {
+            Err(format!("max_size {longest} is not above size {edge}"))
+        }
         Some(longest) => check_size(Size::new(longest, longest)),
         None => Ok(()),
     }
@@ -225,11 +268,21 @@ fn check_edges(edge: u32, longer_max: Option<u32>) -> Result<(), String> {
 
 fn check_range(name: &str, (low, high): (f64, f64)) -> Result<(), String> {
     let fine = low > 0.0 && low <= high && high.is_finite();
-    if fine { Ok(()) } else { Err(format!("{name} ({low}, {high}) is not 0 < least <= greatest")) }
+    if fine {
+        Ok(())
+    } else {
+        Err(format!(
+            "{name} ({low}, {high}) is not 0 < least <= greatest"
+        ))
+    }
 }
 
 fn check_probability(p: f64) -> Result<(), String> {
-    if (0.0..=1.0).contains(&p) { Ok(()) } else { Err(format!("probability {p} is not in 0 to 1")) }
+    if (0.0..=1.0).contains(&p) {
+        Ok(())
+    } else {
+        Err(format!("probability {p} is not in 0 to 1"))
+    }
 }
 
 fn check_statistics(mean: [f32; 3], std: [f32; 3]) -> Result<(), String> {
@@ -237,7 +290,11 @@ fn check_statistics(mean: [f32; 3], std: [f32; 3]) -> Result<(), String> {
         return Err(format!("mean {mean:?} is not finite"));
     }
     let fine = std.iter().all(|value| value.is_finite() && *value != 0.0);
-    if fine { Ok(()) } else { Err(format!("std {std:?} has a zero or is not finite")) }
+    if fine {
+        Ok(())
+    } else {
+        Err(format!("std {std:?} has a zero or is not finite"))
+    }
 }
 
 #[cfg(test)]
@@ -248,7 +305,14 @@ mod tests {
     use crate::draw::Key;
 
     fn draws(sample: u64) -> Draws {
-        Draws::new(Key { seed: 5, epoch: 1, sample }, 0)
+        Draws::new(
+            Key {
+                seed: 5,
+                epoch: 1,
+                sample,
+            },
+            0,
+        )
     }
 
     proptest! {
@@ -263,7 +327,12 @@ mod tests {
     #[test]
     fn crops_have_the_mean_area_that_they_should() {
         let crop = RandomResizedCrop::new(Size::square(224));
-        let area = |sample| crop.draw(Size::square(1000), &mut draws(sample)).size.area() as f64 / 1e6;
+        let area = |sample| {
+            crop.draw(Size::square(1000), &mut draws(sample))
+                .size
+                .area() as f64
+                / 1e6
+        };
         let mean = (0..20_000).map(area).sum::<f64>() / 20_000.0;
         // By integration over shares of 0.08 to 1 and ratios of 3:4 to 4:3, without the crops that stick out.
         assert!((mean - 0.478).abs() < 0.008, "{mean}");
@@ -272,16 +341,35 @@ mod tests {
     #[test]
     fn an_image_too_flat_for_any_ratio_gives_its_middle() {
         let rect = RandomResizedCrop::new(Size::square(8)).draw(Size::new(10, 1000), &mut draws(3));
-        assert_eq!(rect, Rect { x: 493, y: 0, size: Size::new(10, 13) });
+        assert_eq!(
+            rect,
+            Rect {
+                x: 493,
+                y: 0,
+                size: Size::new(10, 13)
+            }
+        );
     }
 
     #[test]
     fn the_shorter_edge_is_kept_in_proportion_and_under_the_longest() {
         let shorter = |edge, longer_max| Resize::ShorterEdge { edge, longer_max };
-        assert_eq!(shorter(256, None).target(Size::new(375, 500)), Size::new(256, 341));
-        assert_eq!(shorter(256, None).target(Size::new(500, 375)), Size::new(341, 256));
-        assert_eq!(shorter(256, Some(300)).target(Size::new(375, 500)), Size::new(225, 300));
-        assert_eq!(shorter(10, Some(11)).target(Size::new(1, 500)), Size::new(0, 11));
+        assert_eq!(
+            shorter(256, None).target(Size::new(375, 500)),
+            Size::new(256, 341)
+        );
+        assert_eq!(
+            shorter(256, None).target(Size::new(500, 375)),
+            Size::new(341, 256)
+        );
+        assert_eq!(
+            shorter(256, Some(300)).target(Size::new(375, 500)),
+            Size::new(225, 300)
+        );
+        assert_eq!(
+            shorter(10, Some(11)).target(Size::new(1, 500)),
+            Size::new(0, 11)
+        );
     }
 
     #[test]

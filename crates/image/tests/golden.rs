@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use foresee_image::{
-    Drawn, Dtype, Key, Layout, Pipeline, RandomResizedCrop, Rect, Resize, Scratch, Size, Transform, decode, probe,
+    Drawn, Dtype, Key, Layout, Pipeline, RandomResizedCrop, Rect, Resize, Scratch, Size, Transform,
+    decode, probe,
 };
 use serde_json::Value;
 
@@ -26,7 +27,9 @@ struct Case {
 }
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
 }
 
 /// Size and pixels of a PNG that PIL wrote, read without this crate.
@@ -44,8 +47,11 @@ fn images(extension: &str) -> Vec<PathBuf> {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         name.starts_with(extension) && name.ends_with(extension) && !name.ends_with(".rgb.png")
     };
-    let mut paths: Vec<PathBuf> =
-        fs::read_dir(data("")).unwrap().map(|entry| entry.unwrap().path()).filter(is_image).collect();
+    let mut paths: Vec<PathBuf> = fs::read_dir(data(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(is_image)
+        .collect();
     paths.sort();
     assert!(!paths.is_empty(), "fixtures of {extension}");
     paths
@@ -58,8 +64,16 @@ fn assert_decodes_as_pil(extension: &str, step_max: u8) {
         let mut decoded = Vec::new();
         let found = decode(&fs::read(&path).unwrap(), &mut scratch, &mut decoded).unwrap();
         assert_eq!(found, size, "{}", path.display());
-        let steps = decoded.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).max();
-        assert!(steps <= Some(step_max), "{}: off by {steps:?}", path.display());
+        let steps = decoded
+            .iter()
+            .zip(&expected)
+            .map(|(a, b)| a.abs_diff(*b))
+            .max();
+        assert!(
+            steps <= Some(step_max),
+            "{}: off by {steps:?}",
+            path.display()
+        );
     }
 }
 
@@ -101,9 +115,17 @@ fn every_kind_of_tiff_is_decoded_as_by_pil() {
 #[test]
 fn probing_tells_the_size_of_every_image() {
     let mut scratch = Scratch::default();
-    for path in ["jpg", "png", "webp", "gif", "bmp", "pnm", "tif"].iter().flat_map(|extension| images(extension)) {
+    for path in ["jpg", "png", "webp", "gif", "bmp", "pnm", "tif"]
+        .iter()
+        .flat_map(|extension| images(extension))
+    {
         let (size, _) = read_png(&path.with_extension("rgb.png"));
-        assert_eq!(probe(&fs::read(&path).unwrap(), &mut scratch), Ok(size), "{}", path.display());
+        assert_eq!(
+            probe(&fs::read(&path).unwrap(), &mut scratch),
+            Ok(size),
+            "{}",
+            path.display()
+        );
     }
 }
 
@@ -126,10 +148,14 @@ fn transform(words: &Value) -> Transform {
             scale: pair(&words[2]),
             ratio: pair(&words[3]),
         }),
-        "resize" if words[1].as_array().unwrap().len() == 2 => Transform::Resize(Resize::Exact(size(&words[1]))),
+        "resize" if words[1].as_array().unwrap().len() == 2 => {
+            Transform::Resize(Resize::Exact(size(&words[1])))
+        }
         "resize" => Transform::Resize(Resize::ShorterEdge {
             edge: number(&words[1][0]),
-            longer_max: words[2].as_u64().map(|longest| u32::try_from(longest).unwrap()),
+            longer_max: words[2]
+                .as_u64()
+                .map(|longest| u32::try_from(longest).unwrap()),
         }),
         "center_crop" => Transform::CenterCrop(size(&words[1])),
         "horizontal_flip" => Transform::RandomHorizontalFlip(words[1].as_f64().unwrap()),
@@ -143,7 +169,11 @@ fn drawn(value: &Value) -> Drawn {
         Value::Bool(flip) => Drawn::Flip(*flip),
         Value::Array(crop) => {
             let size = Size::new(number(&crop[2]), number(&crop[3]));
-            Drawn::Crop(Rect { y: number(&crop[0]), x: number(&crop[1]), size })
+            Drawn::Crop(Rect {
+                y: number(&crop[0]),
+                x: number(&crop[1]),
+                size,
+            })
         }
         _ => Drawn::Nothing,
     }
@@ -169,11 +199,21 @@ fn cases() -> Vec<Case> {
 fn run(case: &Case, dtype: Dtype, layout: Layout, normalize: bool) -> Vec<u8> {
     let mut transforms = case.transforms.clone();
     if normalize {
-        transforms.push(Transform::Normalize { mean: MEAN, std: STD });
+        transforms.push(Transform::Normalize {
+            mean: MEAN,
+            std: STD,
+        });
     }
     let pipeline = Pipeline::new(&transforms, dtype, layout).unwrap();
     let mut result = vec![0; pipeline.output().bytes];
-    pipeline.run(&fs::read(&case.file).unwrap(), case.key, &mut Scratch::default(), &mut result).unwrap();
+    pipeline
+        .run(
+            &fs::read(&case.file).unwrap(),
+            case.key,
+            &mut Scratch::default(),
+            &mut result,
+        )
+        .unwrap();
     result
 }
 
@@ -182,7 +222,12 @@ fn what_is_drawn_is_what_torchvision_would_draw_from_the_same_numbers() {
     for case in cases() {
         let pipeline = Pipeline::new(&case.transforms, Dtype::Uint8, Layout::Hwc).unwrap();
         let image = probe(&fs::read(&case.file).unwrap(), &mut Scratch::default()).unwrap();
-        assert_eq!(pipeline.params(image, case.key), Ok(case.drawn), "{}", case.result.display());
+        assert_eq!(
+            pipeline.params(image, case.key),
+            Ok(case.drawn),
+            "{}",
+            case.result.display()
+        );
     }
 }
 
@@ -192,13 +237,25 @@ fn results_are_those_of_torchvision_but_for_rounding() {
         let (_, expected) = read_png(&case.result);
         let result = run(&case, Dtype::Uint8, Layout::Hwc, false);
         assert_eq!(result.len(), expected.len(), "{}", case.result.display());
-        let steps: Vec<u8> = result.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).collect();
+        let steps: Vec<u8> = result
+            .iter()
+            .zip(&expected)
+            .map(|(a, b)| a.abs_diff(*b))
+            .collect();
         let mean = steps.iter().map(|step| f64::from(*step)).sum::<f64>() / steps.len() as f64;
         let most = steps.iter().max().copied().unwrap();
         println!("{}: mean {mean:.3}, most {most}", case.result.display());
-        assert!(mean <= MEAN_MAX, "{}: off by {mean} on average", case.result.display());
+        assert!(
+            mean <= MEAN_MAX,
+            "{}: off by {mean} on average",
+            case.result.display()
+        );
         // A second resize sees the first one's rounding, too.
-        assert!(most <= 2 * STEP_MAX, "{}: off by {most}", case.result.display());
+        assert!(
+            most <= 2 * STEP_MAX,
+            "{}: off by {most}",
+            case.result.display()
+        );
     }
 }
 
@@ -208,10 +265,15 @@ fn normalized_numbers_are_those_of_torchvision_to_the_bit() {
     let (size, pixels) = read_png(&case.result);
     let ours = run(case, Dtype::Uint8, Layout::Hwc, false);
     let planes = size.area() as usize;
-    for (name, dtype) in [("normalized.f32", Dtype::Float32), ("normalized.f16", Dtype::Float16)] {
+    for (name, dtype) in [
+        ("normalized.f32", Dtype::Float32),
+        ("normalized.f16", Dtype::Float16),
+    ] {
         let expected = fs::read(data(name)).unwrap();
         let result = run(case, dtype, Layout::Chw, true);
-        let numbers = result.chunks_exact(dtype.bytes()).zip(expected.chunks_exact(dtype.bytes()));
+        let numbers = result
+            .chunks_exact(dtype.bytes())
+            .zip(expected.chunks_exact(dtype.bytes()));
         for (at, (number, expected)) in numbers.enumerate() {
             let value = at % planes * 3 + at / planes;
             // Where rounding made another pixel there is another number.
@@ -230,7 +292,11 @@ fn layouts_hold_the_same_numbers_in_another_order() {
             let planes = run(case, dtype, Layout::Chw, normalize);
             let triples = run(case, dtype, Layout::Hwc, normalize);
             let pixels = triples.len() / dtype.bytes() / 3;
-            let plane = |at: usize| planes.chunks_exact(dtype.bytes()).nth(at % 3 * pixels + at / 3);
+            let plane = |at: usize| {
+                planes
+                    .chunks_exact(dtype.bytes())
+                    .nth(at % 3 * pixels + at / 3)
+            };
             for (at, number) in triples.chunks_exact(dtype.bytes()).enumerate() {
                 assert_eq!(Some(number), plane(at), "{dtype:?} number {at}");
             }

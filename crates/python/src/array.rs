@@ -37,14 +37,30 @@ impl Viewed for Array {
 impl Array {
     pub(crate) fn of_numbers(numbers: Vec<i64>) -> Self {
         let numbers: Arc<[i64]> = numbers.into();
-        let memory = Memory::new(numbers.as_ptr() as usize, numbers.len(), size_of::<i64>(), c"q");
-        Self { items: Items::Int64(numbers), memory }
+        let memory = Memory::new(
+            numbers.as_ptr() as usize,
+            numbers.len(),
+            size_of::<i64>(),
+            c"q",
+        );
+        Self {
+            items: Items::Int64(numbers),
+            memory,
+        }
     }
 
     pub(crate) fn of_flags(flags: Vec<bool>) -> Self {
         let flags: Arc<[bool]> = flags.into();
-        let memory = Memory::new(flags.as_ptr() as usize, flags.len(), size_of::<bool>(), c"?");
-        Self { items: Items::Bool(flags), memory }
+        let memory = Memory::new(
+            flags.as_ptr() as usize,
+            flags.len(),
+            size_of::<bool>(),
+            c"?",
+        );
+        Self {
+            items: Items::Bool(flags),
+            memory,
+        }
     }
 
     /// How many there are.
@@ -62,8 +78,14 @@ impl Array {
 
 /// Where an index of Python lies in a sequence, if it does.
 pub(crate) fn position(index: isize, len: usize) -> PyResult<usize> {
-    let from_start = if index < 0 { index.checked_add_unsigned(len) } else { Some(index) };
-    let position = from_start.and_then(|index| usize::try_from(index).ok()).filter(|&index| index < len);
+    let from_start = if index < 0 {
+        index.checked_add_unsigned(len)
+    } else {
+        Some(index)
+    };
+    let position = from_start
+        .and_then(|index| usize::try_from(index).ok())
+        .filter(|&index| index < len);
     position.ok_or_else(|| PyIndexError::new_err(format!("{index}: there are {len} items")))
 }
 
@@ -80,17 +102,26 @@ impl Array {
         self.memory.items()
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         if let Ok(slice) = index.cast::<PySlice>() {
             let positions = positions(slice, self.memory.items())?.into_iter();
             let part = match &self.items {
-                Items::Int64(numbers) => Self::of_numbers(positions.map(|position| numbers[position]).collect()),
-                Items::Bool(flags) => Self::of_flags(positions.map(|position| flags[position]).collect()),
+                Items::Int64(numbers) => {
+                    Self::of_numbers(positions.map(|position| numbers[position]).collect())
+                }
+                Items::Bool(flags) => {
+                    Self::of_flags(positions.map(|position| flags[position]).collect())
+                }
             };
             return part.into_bound_py_any(py);
         }
-        let index: isize =
-            index.extract().map_err(|_| PyTypeError::new_err("an index is a whole number or a slice"))?;
+        let index: isize = index
+            .extract()
+            .map_err(|_| PyTypeError::new_err("an index is a whole number or a slice"))?;
         self.item(py, position(index, self.memory.items())?)
     }
 
@@ -115,7 +146,10 @@ impl Array {
         }
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyAny>,))> {
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyAny>,))> {
         let maker = match self.items {
             Items::Int64(_) => "_numbers",
             Items::Bool(_) => "_flags",
@@ -158,8 +192,18 @@ impl Array {
         let keep = Box::new(self.items.clone());
         dlpack::capsule(
             py,
-            Given { memory: &self.memory, dtype, shared: false, keep },
-            &Asked { max_version, dl_device, copy, stream },
+            Given {
+                memory: &self.memory,
+                dtype,
+                shared: false,
+                keep,
+            },
+            &Asked {
+                max_version,
+                dl_device,
+                copy,
+                stream,
+            },
         )
     }
 
@@ -169,14 +213,22 @@ impl Array {
     }
 
     #[expect(unsafe_code, reason = "the buffer protocol")]
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
         // SAFETY: the interpreter's view; the items never change and live as long as the object.
         unsafe { view::fill(slf, view, flags) }
     }
 }
 
 /// `NumPy`'s older way to see memory in place.
-pub(crate) fn array_interface<'py>(py: Python<'py>, memory: &Memory, kind: &str) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn array_interface<'py>(
+    py: Python<'py>,
+    memory: &Memory,
+    kind: &str,
+) -> PyResult<Bound<'py, PyDict>> {
     let interface = PyDict::new(py);
     interface.set_item("version", 3)?;
     interface.set_item("typestr", kind)?;

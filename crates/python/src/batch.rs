@@ -43,10 +43,21 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(py: Python<'_>, batch: job::Batch, dataset: &Dataset, output: Option<Output>) -> PyResult<Self> {
+    pub(crate) fn new(
+        py: Python<'_>,
+        batch: job::Batch,
+        dataset: &Dataset,
+        output: Option<Output>,
+    ) -> PyResult<Self> {
         let samples = &batch.samples;
-        let indices = samples.iter().map(|sample| i64::from(sample.id.0)).collect();
-        let labels = samples.iter().map(|sample| dataset.label(sample.id)).collect();
+        let indices = samples
+            .iter()
+            .map(|sample| i64::from(sample.id.0))
+            .collect();
+        let labels = samples
+            .iter()
+            .map(|sample| dataset.label(sample.id))
+            .collect();
         let mask = samples.iter().map(|sample| !sample.padded).collect();
         Ok(Self {
             epoch: batch.epoch,
@@ -55,7 +66,13 @@ impl Batch {
             labels: Py::new(py, Array::of_numbers(labels))?,
             mask: Py::new(py, Array::of_flags(mask))?,
             data: match output {
-                None => Data::Encoded(batch.samples.into_iter().map(|sample| Arc::new(sample.lease)).collect()),
+                None => Data::Encoded(
+                    batch
+                        .samples
+                        .into_iter()
+                        .map(|sample| Arc::new(sample.lease))
+                        .collect(),
+                ),
                 Some(output) => Data::Decoded(Py::new(py, Tensor::of_batch(batch, output))?),
             },
         })
@@ -78,7 +95,12 @@ impl Batch {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        format!("Batch(epoch={}, step={}, samples={})", self.epoch, self.step, self.__len__(py))
+        format!(
+            "Batch(epoch={}, step={}, samples={})",
+            self.epoch,
+            self.step,
+            self.__len__(py)
+        )
     }
 
     #[expect(clippy::unused_self, reason = "a method in Python")]
@@ -99,14 +121,24 @@ impl Samples {
         self.0.len()
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         if let Ok(slice) = index.cast::<PySlice>() {
             let positions = positions(slice, self.0.len())?;
-            return Self(positions.into_iter().map(|position| Arc::clone(&self.0[position])).collect())
-                .into_bound_py_any(py);
+            return Self(
+                positions
+                    .into_iter()
+                    .map(|position| Arc::clone(&self.0[position]))
+                    .collect(),
+            )
+            .into_bound_py_any(py);
         }
-        let index: isize =
-            index.extract().map_err(|_| PyTypeError::new_err("an index is a whole number or a slice"))?;
+        let index: isize = index
+            .extract()
+            .map_err(|_| PyTypeError::new_err("an index is a whole number or a slice"))?;
         Sample::new(Arc::clone(&self.0[position(index, self.0.len())?])).into_bound_py_any(py)
     }
 
@@ -175,8 +207,18 @@ impl Sample {
         let keep = Box::new(Arc::clone(&self.lease));
         dlpack::capsule(
             py,
-            Given { memory: &self.memory, dtype: DataType::UINT8, shared: self.lease.is_shared(), keep },
-            &Asked { max_version, dl_device, copy, stream },
+            Given {
+                memory: &self.memory,
+                dtype: DataType::UINT8,
+                shared: self.lease.is_shared(),
+                keep,
+            },
+            &Asked {
+                max_version,
+                dl_device,
+                copy,
+                stream,
+            },
         )
     }
 
@@ -186,7 +228,11 @@ impl Sample {
     }
 
     #[expect(unsafe_code, reason = "the buffer protocol")]
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
         // SAFETY: the interpreter's view; the object holds the lease, and with it the sample in its place.
         unsafe { view::fill(slf, view, flags) }
     }

@@ -15,8 +15,13 @@ const DEPTH_MAX: usize = 16;
 
 /// A value that messages call `name`.
 pub(crate) fn from_python(value: &Bound<'_, PyAny>, name: &str, depth: usize) -> PyResult<Value> {
-    let refuse =
-        |what: String| error(value.py(), Kind::Type, format!("{name}: {what}; give numbers, texts, lists or dicts"));
+    let refuse = |what: String| {
+        error(
+            value.py(),
+            Kind::Type,
+            format!("{name}: {what}; give numbers, texts, lists or dicts"),
+        )
+    };
     if depth > DEPTH_MAX {
         return Err(refuse(format!("more than {DEPTH_MAX} levels")));
     }
@@ -27,12 +32,19 @@ pub(crate) fn from_python(value: &Bound<'_, PyAny>, name: &str, depth: usize) ->
         return Ok(Value::Bool(flag.is_true()));
     }
     if value.is_instance_of::<PyInt>() {
-        let number = value.extract::<u64>().map(Number::from).or_else(|_| value.extract::<i64>().map(Number::from));
-        return number.map(Value::Number).map_err(|_| refuse("a number beyond 64 bits".to_owned()));
+        let number = value
+            .extract::<u64>()
+            .map(Number::from)
+            .or_else(|_| value.extract::<i64>().map(Number::from));
+        return number
+            .map(Value::Number)
+            .map_err(|_| refuse("a number beyond 64 bits".to_owned()));
     }
     if value.is_instance_of::<PyFloat>() {
         let number = Number::from_f64(value.extract()?);
-        return number.map(Value::Number).ok_or_else(|| refuse("not a finite number".to_owned()));
+        return number
+            .map(Value::Number)
+            .ok_or_else(|| refuse("not a finite number".to_owned()));
     }
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(Value::String(text.to_str()?.to_owned()));
@@ -42,20 +54,27 @@ pub(crate) fn from_python(value: &Bound<'_, PyAny>, name: &str, depth: usize) ->
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
         let items = value.try_iter()?.enumerate();
-        let items = items.map(|(index, item)| from_python(&item?, &format!("{name}[{index}]"), depth + 1));
+        let items =
+            items.map(|(index, item)| from_python(&item?, &format!("{name}[{index}]"), depth + 1));
         return Ok(Value::Array(items.collect::<PyResult<_>>()?));
     }
     if let Ok(path) = value.extract::<PathBuf>() {
         return Ok(Value::String(path.to_string_lossy().into_owned()));
     }
-    Err(refuse(format!("a value of type {}", value.get_type().name()?)))
+    Err(refuse(format!(
+        "a value of type {}",
+        value.get_type().name()?
+    )))
 }
 
 fn table_from_python(table: &Bound<'_, PyDict>, name: &str, depth: usize) -> PyResult<Value> {
     let mut map = Map::new();
     for (key, item) in table {
         let Ok(key) = key.extract::<String>() else {
-            let said = format!("{name}: the key {} is no text; give keys as in foresee.toml", key.repr()?);
+            let said = format!(
+                "{name}: the key {} is no text; give keys as in foresee.toml",
+                key.repr()?
+            );
             return Err(error(table.py(), Kind::Type, said));
         };
         let item = from_python(&item, &format!("{name}.{key}"), depth + 1)?;
@@ -73,7 +92,11 @@ pub(crate) fn into_toml(value: Value, name: &str) -> Result<toml::Value, String>
         Value::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(whole), _) => toml::Value::Integer(whole),
             (None, Some(real)) if number.is_f64() => toml::Value::Float(real),
-            (None, _) => return Err(format!("{name}: {number} is beyond 64 bits with a sign; give less")),
+            (None, _) => {
+                return Err(format!(
+                    "{name}: {number} is beyond 64 bits with a sign; give less"
+                ));
+            }
         },
         Value::String(text) => toml::Value::String(text),
         Value::Array(items) => {
@@ -103,7 +126,10 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'
         },
         Value::String(text) => text.into_bound_py_any(py),
         Value::Array(items) => {
-            let items = items.iter().map(|item| to_python(py, item)).collect::<PyResult<Vec<_>>>()?;
+            let items = items
+                .iter()
+                .map(|item| to_python(py, item))
+                .collect::<PyResult<Vec<_>>>()?;
             items.into_bound_py_any(py)
         }
         Value::Object(map) => {

@@ -78,7 +78,10 @@ impl Catalogs {
     fn configured(py: Python<'_>, config: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let none = py.None().into_bound(py);
         let config = job::config(config.unwrap_or(&none))?;
-        Ok(Self { folder: config.catalog.folder(&Environment::of_process()), trusted: config.trust_catalogs })
+        Ok(Self {
+            folder: config.catalog.folder(&Environment::of_process()),
+            trusted: config.trust_catalogs,
+        })
     }
 }
 
@@ -91,7 +94,10 @@ fn listed(
     progress: Option<&Bound<'_, PyAny>>,
     catalogs: &Catalogs,
 ) -> PyResult<dataset::Dataset> {
-    let Catalogs { folder: cache, trusted } = catalogs.clone();
+    let Catalogs {
+        folder: cache,
+        trusted,
+    } = catalogs.clone();
     let (sender, receiver) = channel();
     // A receiver is not shared, but this thread may wait for it where nobody has the interpreter.
     let receiver = Mutex::new(receiver);
@@ -99,25 +105,47 @@ fn listed(
     let counter = Arc::clone(&looked_at);
     let work = move || {
         let count = move |samples| counter.store(samples, Ordering::Relaxed);
-        let listing = Listing { cache: cache.as_deref(), trusted, progress: Some(&count), ..Listing::default() };
+        let listing = Listing {
+            cache: cache.as_deref(),
+            trusted,
+            progress: Some(&count),
+            ..Listing::default()
+        };
         // Nobody waits any more where it was interrupted.
         let _ = sender.send(list(&listing));
     };
-    let spawned = std::thread::Builder::new().name("foresee-list".to_owned()).spawn(work);
+    let spawned = std::thread::Builder::new()
+        .name("foresee-list".to_owned())
+        .spawn(work);
     spawned.map_err(|cause| errors::no_thread(py, &cause))?;
     let began = Instant::now();
     let mut said = false;
     let found = loop {
-        let waited = py.detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE));
+        let waited = py.detach(|| {
+            receiver
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .recv_timeout(PATIENCE)
+        });
         match waited {
             Ok(found) => break found,
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(errors::error(py, errors::Kind::Dataset, "listing failed: please report this as a defect"));
+                return Err(errors::error(
+                    py,
+                    errors::Kind::Dataset,
+                    "listing failed: please report this as a defect",
+                ));
             }
         }
         if let Some(out) = progress.filter(|_| began.elapsed() > QUIET) {
-            out.call_method1("write", (format!("\rforesee: {} files listed", looked_at.load(Ordering::Relaxed)),))?;
+            out.call_method1(
+                "write",
+                (format!(
+                    "\rforesee: {} files listed",
+                    looked_at.load(Ordering::Relaxed)
+                ),),
+            )?;
             out.call_method0("flush")?;
             said = true;
         }
@@ -143,7 +171,11 @@ impl Dataset {
     ) -> PyResult<Self> {
         let catalogs = Catalogs::configured(py, config)?;
         let list = move |listing: &Listing<'_>| dataset::Dataset::image_folder(&root, listing);
-        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?), throttle, catalogs })
+        Ok(Self {
+            inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?),
+            throttle,
+            catalogs,
+        })
     }
 
     /// A list of files.
@@ -159,7 +191,11 @@ impl Dataset {
     ) -> PyResult<Self> {
         let catalogs = Catalogs::configured(py, config)?;
         let list = move |listing: &Listing<'_>| dataset::Dataset::files(paths, labels, listing);
-        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?), throttle, catalogs })
+        Ok(Self {
+            inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?),
+            throttle,
+            catalogs,
+        })
     }
 
     /// The files that a text file lists.
@@ -174,15 +210,32 @@ impl Dataset {
     ) -> PyResult<Self> {
         let catalogs = Catalogs::configured(py, config)?;
         let list = move |listing: &Listing<'_>| dataset::Dataset::manifest(&path, listing);
-        Ok(Self { inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?), throttle, catalogs })
+        Ok(Self {
+            inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?),
+            throttle,
+            catalogs,
+        })
     }
 
     /// Some of its samples.
     fn part(&self, py: Python<'_>, indices: Vec<isize>) -> PyResult<Self> {
-        let samples = indices.into_iter().map(|index| self.sample(index)).collect::<PyResult<Vec<_>>>()?;
-        let part = self.inner.part(&samples).map_err(|wrong| errors::dataset(py, &wrong))?;
-        let throttle = self.throttle.as_ref().map(|throttle| throttle.clone_ref(py));
-        Ok(Self { inner: Arc::new(part), throttle, catalogs: self.catalogs.clone() })
+        let samples = indices
+            .into_iter()
+            .map(|index| self.sample(index))
+            .collect::<PyResult<Vec<_>>>()?;
+        let part = self
+            .inner
+            .part(&samples)
+            .map_err(|wrong| errors::dataset(py, &wrong))?;
+        let throttle = self
+            .throttle
+            .as_ref()
+            .map(|throttle| throttle.clone_ref(py));
+        Ok(Self {
+            inner: Arc::new(part),
+            throttle,
+            catalogs: self.catalogs.clone(),
+        })
     }
 
     fn __len__(&self) -> usize {
@@ -196,18 +249,29 @@ impl Dataset {
 
     /// All of them.
     fn paths<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyString>> {
-        (0..self.inner.len()).map(|sample| as_text(py, self.inner.path(SampleId(sample)))).collect()
+        (0..self.inner.len())
+            .map(|sample| as_text(py, self.inner.path(SampleId(sample))))
+            .collect()
     }
 
     /// All sizes.
     fn sizes(&self) -> Array {
         let catalog = self.inner.catalog();
-        Array::of_numbers(catalog.samples().map(|sample| catalog.size(sample).0.cast_signed()).collect())
+        Array::of_numbers(
+            catalog
+                .samples()
+                .map(|sample| catalog.size(sample).0.cast_signed())
+                .collect(),
+        )
     }
 
     /// All labels.
     fn labels(&self) -> Array {
-        Array::of_numbers((0..self.inner.len()).map(|sample| self.inner.label(SampleId(sample))).collect())
+        Array::of_numbers(
+            (0..self.inner.len())
+                .map(|sample| self.inner.label(SampleId(sample)))
+                .collect(),
+        )
     }
 
     #[getter]
@@ -227,15 +291,17 @@ impl Dataset {
 
     #[getter]
     fn throttle(&self, py: Python<'_>) -> Option<Py<Throttle>> {
-        self.throttle.as_ref().map(|throttle| throttle.clone_ref(py))
+        self.throttle
+            .as_ref()
+            .map(|throttle| throttle.clone_ref(py))
     }
 }
 
 impl Dataset {
     fn sample(&self, index: isize) -> PyResult<SampleId> {
         let len = self.inner.len() as usize;
-        let found =
-            position(index, len).map_err(|_| PyIndexError::new_err(format!("{index}: there are {len} samples")));
+        let found = position(index, len)
+            .map_err(|_| PyIndexError::new_err(format!("{index}: there are {len} samples")));
         Ok(SampleId(found? as u32))
     }
 }

@@ -33,11 +33,31 @@ pub(crate) struct DataType {
 }
 
 impl DataType {
-    pub(crate) const INT64: Self = Self { code: 0, bits: 64, lanes: 1 };
-    pub(crate) const UINT8: Self = Self { code: 1, bits: 8, lanes: 1 };
-    pub(crate) const FLOAT16: Self = Self { code: 2, bits: 16, lanes: 1 };
-    pub(crate) const FLOAT32: Self = Self { code: 2, bits: 32, lanes: 1 };
-    pub(crate) const BOOL: Self = Self { code: 6, bits: 8, lanes: 1 };
+    pub(crate) const INT64: Self = Self {
+        code: 0,
+        bits: 64,
+        lanes: 1,
+    };
+    pub(crate) const UINT8: Self = Self {
+        code: 1,
+        bits: 8,
+        lanes: 1,
+    };
+    pub(crate) const FLOAT16: Self = Self {
+        code: 2,
+        bits: 16,
+        lanes: 1,
+    };
+    pub(crate) const FLOAT32: Self = Self {
+        code: 2,
+        bits: 32,
+        lanes: 1,
+    };
+    pub(crate) const BOOL: Self = Self {
+        code: 6,
+        bits: 8,
+        lanes: 1,
+    };
 
     fn item_bytes(self) -> usize {
         usize::from(self.bits) / 8
@@ -115,39 +135,73 @@ pub(crate) const fn device() -> (i32, i32) {
 }
 
 /// A capsule with the memory.
-pub(crate) fn capsule<'py>(py: Python<'py>, given: Given<'_>, asked: &Asked<'py>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn capsule<'py>(
+    py: Python<'py>,
+    given: Given<'_>,
+    asked: &Asked<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
     if asked.dl_device.is_some_and(|device| device != (CPU, 0)) {
-        return Err(PyBufferError::new_err("samples are in memory: ask for the CPU, and move them from there"));
+        return Err(PyBufferError::new_err(
+            "samples are in memory: ask for the CPU, and move them from there",
+        ));
     }
     if asked.stream.is_some() {
-        return Err(PyBufferError::new_err("samples are in memory: ask without a stream"));
+        return Err(PyBufferError::new_err(
+            "samples are in memory: ask without a stream",
+        ));
     }
     if given.shared && asked.copy == Some(false) {
-        let said =
-            "the sample is kept in memory for later epochs: DLPack gives a copy of it, NumPy a view (numpy.asarray)";
+        let said = "the sample is kept in memory for later epochs: DLPack gives a copy of it, NumPy a view (numpy.asarray)";
         return Err(PyBufferError::new_err(said));
     }
     let copies = given.shared || asked.copy == Some(true);
-    let given = if copies { copied(&given) } else { Placed::of(given) };
+    let given = if copies {
+        copied(&given)
+    } else {
+        Placed::of(given)
+    };
     let flags = if copies { COPIED } else { READ_ONLY };
     if asked.max_version.is_some_and(|(major, _)| major >= 1) {
         let managed = |tensor| {
-            let (context, deleter) = (ptr::null_mut(), Some(delete_versioned as unsafe extern "C" fn(_)));
-            ManagedVersioned { version: VERSION, context, deleter, flags, tensor }
+            let (context, deleter) = (
+                ptr::null_mut(),
+                Some(delete_versioned as unsafe extern "C" fn(_)),
+            );
+            ManagedVersioned {
+                version: VERSION,
+                context,
+                deleter,
+                flags,
+                tensor,
+            }
         };
         let held = hold(given, managed, |managed| &mut managed.tensor);
         // SAFETY: the capsule gets the only pointer to `held`; whoever takes it renames the capsule first.
         unsafe {
             (*held).managed.context = held.cast();
-            wrap(py, ptr::from_mut(&mut (*held).managed).cast(), VERSIONED, drop_versioned)
+            wrap(
+                py,
+                ptr::from_mut(&mut (*held).managed).cast(),
+                VERSIONED,
+                drop_versioned,
+            )
         }
     } else {
-        let managed = |tensor| Managed { tensor, context: ptr::null_mut(), deleter: Some(delete_plain) };
+        let managed = |tensor| Managed {
+            tensor,
+            context: ptr::null_mut(),
+            deleter: Some(delete_plain),
+        };
         let held = hold(given, managed, |managed| &mut managed.tensor);
         // SAFETY: as above.
         unsafe {
             (*held).managed.context = held.cast();
-            wrap(py, ptr::from_mut(&mut (*held).managed).cast(), PLAIN, drop_plain)
+            wrap(
+                py,
+                ptr::from_mut(&mut (*held).managed).cast(),
+                PLAIN,
+                drop_plain,
+            )
         }
     }
 }
@@ -162,8 +216,17 @@ struct Placed {
 
 impl Placed {
     fn of(given: Given<'_>) -> Self {
-        let shape = given.memory.shape().map(|items| items.cast_signed() as i64).collect();
-        Self { address: given.memory.address(), shape, dtype: given.dtype, keep: given.keep }
+        let shape = given
+            .memory
+            .shape()
+            .map(|items| items.cast_signed() as i64)
+            .collect();
+        Self {
+            address: given.memory.address(),
+            shape,
+            dtype: given.dtype,
+            keep: given.keep,
+        }
     }
 }
 
@@ -178,15 +241,32 @@ fn copied(given: &Given<'_>) -> Placed {
     // SAFETY: `given` keeps so many readable bytes alive, and nobody writes to them; the copy has room for them. With its
     // last word, of which a part may lie behind the items, all of its words have been written.
     unsafe {
-        ptr::copy_nonoverlapping(given.memory.address() as *const u8, copy.as_mut_ptr().cast(), len);
+        ptr::copy_nonoverlapping(
+            given.memory.address() as *const u8,
+            copy.as_mut_ptr().cast(),
+            len,
+        );
         copy.set_len(words);
     }
-    let shape = given.memory.shape().map(|items| items.cast_signed() as i64).collect();
-    Placed { address: copy.as_ptr() as usize, shape, dtype: given.dtype, keep: Box::new(copy) }
+    let shape = given
+        .memory
+        .shape()
+        .map(|items| items.cast_signed() as i64)
+        .collect();
+    Placed {
+        address: copy.as_ptr() as usize,
+        shape,
+        dtype: given.dtype,
+        keep: Box::new(copy),
+    }
 }
 
 /// Moves all to where it stays, and points the tensor to its own shape.
-fn hold<M>(given: Placed, managed: impl FnOnce(Tensor) -> M, tensor: impl Fn(&mut M) -> &mut Tensor) -> *mut Held<M> {
+fn hold<M>(
+    given: Placed,
+    managed: impl FnOnce(Tensor) -> M,
+    tensor: impl Fn(&mut M) -> &mut Tensor,
+) -> *mut Held<M> {
     let bare = Tensor {
         data: given.address as *mut c_void,
         device: Device { kind: CPU, id: 0 },
@@ -200,7 +280,12 @@ fn hold<M>(given: Placed, managed: impl FnOnce(Tensor) -> M, tensor: impl Fn(&mu
     for dimension in (1..strides.len()).rev() {
         strides[dimension - 1] = strides[dimension] * given.shape[dimension];
     }
-    let held = Box::new(Held { managed: managed(bare), shape: given.shape, strides, _keep: given.keep });
+    let held = Box::new(Held {
+        managed: managed(bare),
+        shape: given.shape,
+        strides,
+        _keep: given.keep,
+    });
     let held = Box::into_raw(held);
     // SAFETY: just made, and nobody else has it yet.
     unsafe {
@@ -221,7 +306,12 @@ unsafe fn wrap<'py>(
     destructor: unsafe extern "C" fn(*mut ffi::PyObject),
 ) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the name lives for ever, the pointer is not null; a failure leaves an exception and a null pointer.
-    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(managed, name.as_ptr(), Some(destructor))) }
+    unsafe {
+        Bound::from_owned_ptr_or_err(
+            py,
+            ffi::PyCapsule_New(managed, name.as_ptr(), Some(destructor)),
+        )
+    }
 }
 
 unsafe extern "C" fn delete_plain(managed: *mut Managed) {
@@ -231,7 +321,11 @@ unsafe extern "C" fn delete_plain(managed: *mut Managed) {
 
 unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     // SAFETY: as above.
-    unsafe { drop(Box::from_raw((*managed).context.cast::<Held<ManagedVersioned>>())) };
+    unsafe {
+        drop(Box::from_raw(
+            (*managed).context.cast::<Held<ManagedVersioned>>(),
+        ))
+    };
 }
 
 unsafe extern "C" fn drop_plain(capsule: *mut ffi::PyObject) {

@@ -64,10 +64,18 @@ pub(crate) fn one_line(text: &str) -> String {
 
 /// What the system said, as Python would say it.
 fn system(py: Python<'_>, cause: &io::Error, path: Option<&str>) -> PyErr {
-    let Some(number) = cause.raw_os_error() else { return PyOSError::new_err(cause.to_string()) };
-    let said = py.import("os").and_then(|os| os.call_method1("strerror", (number,))?.extract::<String>());
+    let Some(number) = cause.raw_os_error() else {
+        return PyOSError::new_err(cause.to_string());
+    };
+    let said = py
+        .import("os")
+        .and_then(|os| os.call_method1("strerror", (number,))?.extract::<String>());
     // With a number, OSError makes the class that fits it.
-    PyOSError::new_err((number, said.unwrap_or_else(|_| cause.to_string()), path.map(str::to_owned)))
+    PyOSError::new_err((
+        number,
+        said.unwrap_or_else(|_| cause.to_string()),
+        path.map(str::to_owned),
+    ))
 }
 
 fn caused(py: Python<'_>, error: PyErr, cause: Option<PyErr>) -> PyErr {
@@ -79,7 +87,12 @@ fn caused(py: Python<'_>, error: PyErr, cause: Option<PyErr>) -> PyErr {
 pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
     let said = wrong.to_string();
     match wrong {
-        JobError::Sample { sample, name, cause, .. } => {
+        JobError::Sample {
+            sample,
+            name,
+            cause,
+            ..
+        } => {
             let inner = match &**cause {
                 ReadError::Io(cause) => Some(system(py, cause, Some(name))),
                 ReadError::Empty
@@ -90,14 +103,19 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
             };
             let raised = caused(py, error(py, Kind::Sample, said), inner);
             let value = raised.value(py);
-            match value.setattr("sample", sample.0).and_then(|()| value.setattr("path", name)) {
+            match value
+                .setattr("sample", sample.0)
+                .and_then(|()| value.setattr("path", name))
+            {
                 Ok(()) => raised,
                 Err(worse) => worse,
             }
         }
-        JobError::System { cause, .. } | JobError::Threads { cause } => {
-            caused(py, error(py, Kind::Foresee, said), Some(system(py, cause, None)))
-        }
+        JobError::System { cause, .. } | JobError::Threads { cause } => caused(
+            py,
+            error(py, Kind::Foresee, said),
+            Some(system(py, cause, None)),
+        ),
         JobError::Disk(_) => error(py, Kind::Cache, said),
         JobError::Defect(_) => error(py, Kind::Foresee, said),
         JobError::Closed => error(py, Kind::Foresee, "the job is closed: make another one"),
@@ -125,9 +143,10 @@ pub(crate) fn dataset(py: Python<'_>, wrong: &DatasetError) -> PyErr {
     let inner = match wrong {
         DatasetError::Unreadable { path, cause }
         | DatasetError::Manifest { path, cause }
-        | DatasetError::File { path, problem: FileProblem::Io(cause) } => {
-            Some(system(py, cause, Some(&path.display().to_string())))
-        }
+        | DatasetError::File {
+            path,
+            problem: FileProblem::Io(cause),
+        } => Some(system(py, cause, Some(&path.display().to_string()))),
         _ => None,
     };
     caused(py, error(py, Kind::Dataset, wrong.to_string()), inner)
@@ -141,7 +160,9 @@ pub(crate) fn config(py: Python<'_>, wrong: &InputError) -> PyErr {
 /// What is wrong with an emulated storage.
 pub(crate) fn throttle(py: Python<'_>, wrong: &ThrottleError) -> PyErr {
     let inner = match wrong {
-        ThrottleError::Io { path, cause } => Some(system(py, cause, Some(&path.display().to_string()))),
+        ThrottleError::Io { path, cause } => {
+            Some(system(py, cause, Some(&path.display().to_string())))
+        }
         _ => None,
     };
     caused(py, error(py, Kind::Config, wrong.to_string()), inner)
@@ -149,8 +170,14 @@ pub(crate) fn throttle(py: Python<'_>, wrong: &ThrottleError) -> PyErr {
 
 /// Not even one thread is to be had to list a dataset.
 pub(crate) fn no_thread(py: Python<'_>, cause: &io::Error) -> PyErr {
-    let said = format!("cannot start a thread to list files: {cause}; raise the limit of processes (ulimit -u)");
-    caused(py, error(py, Kind::Dataset, said), Some(system(py, cause, None)))
+    let said = format!(
+        "cannot start a thread to list files: {cause}; raise the limit of processes (ulimit -u)"
+    );
+    caused(
+        py,
+        error(py, Kind::Dataset, said),
+        Some(system(py, cause, None)),
+    )
 }
 
 /// A file that could not be read.

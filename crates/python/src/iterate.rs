@@ -39,7 +39,9 @@ pub(crate) fn end_program() {
 
 /// Whether somebody else ends the program.
 fn is_left_behind() -> bool {
-    ENDED_BY.get().is_some_and(|main| *main != thread::current().id())
+    ENDED_BY
+        .get()
+        .is_some_and(|main| *main != thread::current().id())
 }
 
 /// A thread that is left behind when the program ends sleeps until it is gone.
@@ -65,7 +67,12 @@ fn answer<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<T> {
 /// A stack of Python objects, by functions that are not written in Python: how many there are, the one at a place, and what
 /// takes the last away or puts another on top.
 #[derive(FromPyObject)]
-pub(crate) struct Stack<'py>(Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+pub(crate) struct Stack<'py>(
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+);
 
 impl<'py> Stack<'py> {
     fn items(&self) -> PyResult<Vec<Bound<'py, PyAny>>> {
@@ -78,7 +85,11 @@ impl<'py> Stack<'py> {
     fn restore(&self, before: &[Bound<'py, PyAny>]) -> PyResult<()> {
         let Self(.., pop, push) = self;
         let now = self.items()?;
-        let same = now.iter().zip(before).take_while(|(now, before)| now.is(*before)).count();
+        let same = now
+            .iter()
+            .zip(before)
+            .take_while(|(now, before)| now.is(*before))
+            .count();
         for _ in same..now.len() {
             pop.call0()?;
         }
@@ -95,14 +106,20 @@ impl<'py> Stack<'py> {
 /// An exception that breaks off a function of `held` keeps what that function works on, as long as it is kept itself. If that
 /// is a generator that changes the stacks when it ends, as torch's are, it must end before they are restored, not some day.
 #[pyfunction]
-#[expect(clippy::needless_pass_by_value, reason = "what Python gives is converted")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "what Python gives is converted"
+)]
 pub(crate) fn call_and_restore<'py>(
     call: &Bound<'py, PyAny>,
     stacks: Vec<Stack<'py>>,
     held: Vec<Bound<'py, PyAny>>,
     leave: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let before = stacks.iter().map(Stack::items).collect::<PyResult<Vec<_>>>()?;
+    let before = stacks
+        .iter()
+        .map(Stack::items)
+        .collect::<PyResult<Vec<_>>>()?;
     let called = call.call0();
     if let Err(wrong) = &called {
         release(wrong.value(call.py()), &held)?;
@@ -161,7 +178,10 @@ impl Batches {
     #[new]
     #[pyo3(signature = (*_args, **_options))]
     fn new(_args: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> Self {
-        Self { job: Mutex::new(None), settled: AtomicBool::new(false) }
+        Self {
+            job: Mutex::new(None),
+            settled: AtomicBool::new(false),
+        }
     }
 
     #[getter(_native)]
@@ -216,7 +236,11 @@ pub(crate) struct EpochBatches {
 impl EpochBatches {
     #[new]
     fn new(job: Py<Job>, epoch: u32) -> Self {
-        Self { job, epoch, begun: AtomicBool::new(false) }
+        Self {
+            job,
+            epoch,
+            begun: AtomicBool::new(false),
+        }
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
@@ -229,7 +253,16 @@ impl EpochBatches {
             answer(py, job.reach(py, self.epoch))?;
             self.begun.store(true, Ordering::Release);
         }
-        answer(py, job.next_batch(py, Ask { alone: false, within: Some(self.epoch) }))
+        answer(
+            py,
+            job.next_batch(
+                py,
+                Ask {
+                    alone: false,
+                    within: Some(self.epoch),
+                },
+            ),
+        )
     }
 }
 
@@ -244,7 +277,10 @@ pub(crate) struct Handed {
 impl Handed {
     #[new]
     fn new() -> Self {
-        Self { steps: AtomicU64::new(0), samples: AtomicU64::new(0) }
+        Self {
+            steps: AtomicU64::new(0),
+            samples: AtomicU64::new(0),
+        }
     }
 
     /// Steps that were handed over, or given up with an error.
@@ -290,7 +326,11 @@ impl Handover {
 impl Handover {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
-        Ok(Self { ready: Mutex::new(None), work: Mutex::new(None), handed: Py::new(py, Handed::new())? })
+        Ok(Self {
+            ready: Mutex::new(None),
+            work: Mutex::new(None),
+            handed: Py::new(py, Handed::new())?,
+        })
     }
 
     #[getter]
@@ -317,12 +357,22 @@ impl Handover {
 
     /// This comes next: so many samples, after so many steps.
     fn put(&self, item: Py<PyAny>, samples: u64, steps: u64) {
-        self.set_ready(Ready { what: item, is_error: false, samples, steps });
+        self.set_ready(Ready {
+            what: item,
+            is_error: false,
+            samples,
+            steps,
+        });
     }
 
     /// This error comes next, in the place of a batch, after so many steps.
     fn fail(&self, wrong: Py<PyAny>, steps: u64) {
-        self.set_ready(Ready { what: wrong, is_error: true, samples: 0, steps });
+        self.set_ready(Ready {
+            what: wrong,
+            is_error: true,
+            samples: 0,
+            steps,
+        });
     }
 
     /// What waits to be taken will not be.
@@ -375,7 +425,11 @@ pub(crate) struct Watch {
 impl Watch {
     #[new]
     fn new() -> Self {
-        Self { asked: Mutex::new(Instant::now()), steps: AtomicU64::new(0), stall_ns: AtomicU64::new(0) }
+        Self {
+            asked: Mutex::new(Instant::now()),
+            steps: AtomicU64::new(0),
+            stall_ns: AtomicU64::new(0),
+        }
     }
 
     /// Items that were handed over.
@@ -398,7 +452,8 @@ impl Watch {
     /// It is there.
     fn hand(&self, _asked: Py<PyAny>, item: Py<PyAny>) -> Py<PyAny> {
         let waited = lock(&self.asked).elapsed();
-        self.stall_ns.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+        self.stall_ns
+            .fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
         self.steps.fetch_add(1, Ordering::Relaxed);
         item
     }

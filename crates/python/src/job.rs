@@ -16,7 +16,9 @@ use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Mark, Shuffle, Tail};
 use foresee_image::Output;
-use foresee_runtime::job::{self, Ask, Images, JobError, JobSpec, OnError, Prepared, Saved, StagingMemory};
+use foresee_runtime::job::{
+    self, Ask, Images, JobError, JobSpec, OnError, Prepared, Saved, StagingMemory,
+};
 use foresee_runtime::{dataset, fork};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -34,7 +36,8 @@ use crate::{PATIENCE, log};
 /// How long closing waits for reads that are under way: longer than a healthy read, shorter than a user's patience.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
 
-const TAKEN_BY_OTHERS: &str = "the job ended before its epoch: somebody else takes batches from loader.job";
+const TAKEN_BY_OTHERS: &str =
+    "the job ended before its epoch: somebody else takes batches from loader.job";
 
 /// What a job is made from; `python/foresee/_job.py` has checked it.
 #[derive(FromPyObject)]
@@ -85,7 +88,10 @@ impl Takers {
 
     /// Whether there is another one than this thread.
     fn have_others(&self) -> bool {
-        let is_other = self.first.get().is_some_and(|first| *first != thread::current().id());
+        let is_other = self
+            .first
+            .get()
+            .is_some_and(|first| *first != thread::current().id());
         is_other || self.are_several.load(Ordering::Relaxed)
     }
 }
@@ -106,8 +112,20 @@ impl Held {
         }
         let fresh = self.job.after_fork()?;
         if let Some(loaded) = &self.loaded {
-            let Saved { epoch, step, index, world, .. } = fresh.save();
-            fresh.load(&Saved { epoch, step, index, world, ..loaded.clone() })?;
+            let Saved {
+                epoch,
+                step,
+                index,
+                world,
+                ..
+            } = fresh.save();
+            fresh.load(&Saved {
+                epoch,
+                step,
+                index,
+                world,
+                ..loaded.clone()
+            })?;
         }
         // The old one is not dropped.
         self.job = ManuallyDrop::new(Arc::new(fresh));
@@ -162,7 +180,9 @@ impl Job {
     fn prepare(&self, py: Python<'_>, ask: Ask) -> PyResult<Prepared> {
         let job = self.job(py)?;
         log::drain(py)?;
-        let prepared = py.detach(|| job.prepare(ask, PATIENCE)).map_err(|wrong| errors::job(py, &wrong))?;
+        let prepared = py
+            .detach(|| job.prepare(ask, PATIENCE))
+            .map_err(|wrong| errors::job(py, &wrong))?;
         py.check_signals()?;
         Ok(prepared)
     }
@@ -170,20 +190,43 @@ impl Job {
     /// The next batch; None at the end.
     pub(crate) fn next_batch(&self, py: Python<'_>, ask: Ask) -> PyResult<Option<Batch>> {
         let batch = self.ask(py, ask)?;
-        batch.map(|batch| Batch::new(py, batch, &self.dataset, self.output)).transpose()
+        batch
+            .map(|batch| Batch::new(py, batch, &self.dataset, self.output))
+            .transpose()
     }
 
     /// The next sample and its label; None at the end of the job.
-    pub(crate) fn next_sample<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, i64)>> {
+    pub(crate) fn next_sample<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<(Bound<'py, PyAny>, i64)>> {
         loop {
-            let Some(batch) = self.ask(py, Ask { alone: true, within: None })? else { return Ok(None) };
+            let Some(batch) = self.ask(
+                py,
+                Ask {
+                    alone: true,
+                    within: None,
+                },
+            )?
+            else {
+                return Ok(None);
+            };
             // A step may have nothing for this rank.
-            let Some(id) = batch.samples.first().map(|sample| sample.id) else { continue };
+            let Some(id) = batch.samples.first().map(|sample| sample.id) else {
+                continue;
+            };
             let label = self.dataset.label(id);
             if let Some(output) = self.output {
-                return Ok(Some((Tensor::of_sample(batch, output).into_bound_py_any(py)?, label)));
+                return Ok(Some((
+                    Tensor::of_sample(batch, output).into_bound_py_any(py)?,
+                    label,
+                )));
             }
-            let sample = batch.samples.into_iter().next().map(|sample| Sample::new(Arc::new(sample.lease)));
+            let sample = batch
+                .samples
+                .into_iter()
+                .next()
+                .map(|sample| Sample::new(Arc::new(sample.lease)));
             return Ok(Some((sample.into_bound_py_any(py)?, label)));
         }
     }
@@ -191,7 +234,8 @@ impl Job {
     /// Goes to an epoch, if it is ahead.
     pub(crate) fn reach(&self, py: Python<'_>, epoch: u32) -> PyResult<()> {
         let job = self.job(py)?;
-        py.detach(|| job.reach(epoch)).map_err(|wrong| errors::job(py, &wrong))
+        py.detach(|| job.reach(epoch))
+            .map_err(|wrong| errors::job(py, &wrong))
     }
 }
 
@@ -199,7 +243,12 @@ impl Job {
 impl Job {
     #[new]
     fn new(py: Python<'_>, dataset: &Dataset, arguments: Arguments<'_>) -> PyResult<Self> {
-        let pipeline = arguments.transform.as_ref().map(pipeline).transpose()?.map(Arc::new);
+        let pipeline = arguments
+            .transform
+            .as_ref()
+            .map(pipeline)
+            .transpose()?
+            .map(Arc::new);
         let output = pipeline.as_ref().map(|pipeline| pipeline.output());
         let mut config = config(&arguments.config)?;
         dataset.refuse_other_catalogs(py, &config)?;
@@ -221,24 +270,55 @@ impl Job {
                 _ => Tail::Pad,
             },
             policy: arguments.policy,
-            assignment: if arguments.assignment == "local" { Assignment::Local } else { Assignment::Order },
-            images: pipeline.map(|pipeline| Images { pipeline, seed: arguments.seed }),
-            on_error: if arguments.on_error == "skip" { OnError::Skip } else { OnError::Raise },
+            assignment: if arguments.assignment == "local" {
+                Assignment::Local
+            } else {
+                Assignment::Order
+            },
+            images: pipeline.map(|pipeline| Images {
+                pipeline,
+                seed: arguments.seed,
+            }),
+            on_error: if arguments.on_error == "skip" {
+                OnError::Skip
+            } else {
+                OnError::Raise
+            },
             config,
             rank: arguments.rank,
             world: arguments.world_size,
             record: false,
         };
-        let job = py.detach(|| job::Job::new(spec)).map_err(|wrong| errors::job(py, &wrong))?;
+        let job = py
+            .detach(|| job::Job::new(spec))
+            .map_err(|wrong| errors::job(py, &wrong))?;
         log::drain(py)?;
-        let held = Held { job: ManuallyDrop::new(Arc::new(job)), generation: fork::generation(), loaded: None };
-        Ok(Self { held: Mutex::new(held), dataset: Arc::clone(dataset.inner()), output, takers: Takers::default() })
+        let held = Held {
+            job: ManuallyDrop::new(Arc::new(job)),
+            generation: fork::generation(),
+            loaded: None,
+        };
+        Ok(Self {
+            held: Mutex::new(held),
+            dataset: Arc::clone(dataset.inner()),
+            output,
+            takers: Takers::default(),
+        })
     }
 
     /// Appends batches of an epoch to a list until it has `count`; says no where they are not there soon. If a sample cannot
     /// be read, all `count` are given up, and the list ends with the error.
-    fn gather(&self, py: Python<'_>, list: &Bound<'_, PyList>, count: usize, epoch: u32) -> PyResult<bool> {
-        let ask = Ask { alone: false, within: Some(epoch) };
+    fn gather(
+        &self,
+        py: Python<'_>,
+        list: &Bound<'_, PyList>,
+        count: usize,
+        epoch: u32,
+    ) -> PyResult<bool> {
+        let ask = Ask {
+            alone: false,
+            within: Some(epoch),
+        };
         while list.len() < count {
             match self.prepare(py, ask) {
                 Ok(Prepared::Ready) => {}
@@ -247,7 +327,8 @@ impl Job {
                 Err(wrong) if wrong.is_instance(py, errors::sample_error(py)?) => {
                     let left = (count - list.len()) as u32;
                     let job = self.job(py)?;
-                    py.detach(|| job.pass_over(left)).map_err(|wrong| errors::job(py, &wrong))?;
+                    py.detach(|| job.pass_over(left))
+                        .map_err(|wrong| errors::job(py, &wrong))?;
                     return list.append(wrong.into_value(py)).map(|()| true);
                 }
                 Err(wrong) => return Err(wrong),
@@ -260,11 +341,21 @@ impl Job {
     }
 
     /// Goes on with a step of an epoch in this order.
-    fn reorder(&self, py: Python<'_>, epoch: u32, step: u32, samples: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn reorder(
+        &self,
+        py: Python<'_>,
+        epoch: u32,
+        step: u32,
+        samples: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let samples = numbers(samples)?;
         let job = self.job(py)?;
-        let mark = Mark { epoch: Epoch(epoch), step: Step(step) };
-        py.detach(|| job.reorder(mark, samples)).map_err(|wrong| errors::job(py, &wrong))
+        let mark = Mark {
+            epoch: Epoch(epoch),
+            step: Step(step),
+        };
+        py.detach(|| job.reorder(mark, samples))
+            .map_err(|wrong| errors::job(py, &wrong))
     }
 
     /// What can be read in the place of a sample, after `tried` others: how many were tried with it, its number, its bytes.
@@ -299,7 +390,8 @@ impl Job {
 
     fn seek(&self, py: Python<'_>, epoch: u32) -> PyResult<()> {
         let job = self.job(py)?;
-        py.detach(|| job.seek(epoch)).map_err(|wrong| errors::job(py, &wrong))
+        py.detach(|| job.seek(epoch))
+            .map_err(|wrong| errors::job(py, &wrong))
     }
 
     fn steps(&self, py: Python<'_>) -> PyResult<u32> {
@@ -310,7 +402,13 @@ impl Job {
     /// What happened so far; the source minimum takes as long as the job has epochs.
     fn stats<'py>(&self, py: Python<'py>, with_minimum: bool) -> PyResult<Bound<'py, PyAny>> {
         let job = self.job(py)?;
-        let stats = py.detach(|| serde_json::to_value(if with_minimum { job.stats() } else { job.counts() }));
+        let stats = py.detach(|| {
+            serde_json::to_value(if with_minimum {
+                job.stats()
+            } else {
+                job.counts()
+            })
+        });
         log::drain(py)?;
         to_python(py, &stats.unwrap_or_default())
     }
@@ -330,10 +428,16 @@ impl Job {
         let value = from_python(state, "state", 0)?;
         let job = self.job(py)?;
         let saved = serde_json::from_value::<Saved>(value.clone()).map_err(|wrong| {
-            let key = wrong_key(&value, &job.save()).map_or_else(String::new, |key| format!("['{key}']"));
-            error(py, Kind::Config, format!("state{key}: {wrong}; give what state_dict() returned"))
+            let key =
+                wrong_key(&value, &job.save()).map_or_else(String::new, |key| format!("['{key}']"));
+            error(
+                py,
+                Kind::Config,
+                format!("state{key}: {wrong}; give what state_dict() returned"),
+            )
         })?;
-        py.detach(|| job.load(&saved)).map_err(|wrong| errors::job(py, &wrong))?;
+        py.detach(|| job.load(&saved))
+            .map_err(|wrong| errors::job(py, &wrong))?;
         self.held().loaded = Some(saved);
         log::drain(py)
     }
@@ -341,9 +445,15 @@ impl Job {
     /// The staging buffer.
     fn buffer(&self, py: Python<'_>) -> PyResult<Buffer> {
         let job = self.job(py)?;
-        let staging = py.detach(|| job.staging()).map_err(|wrong| errors::job(py, &wrong))?;
+        let staging = py
+            .detach(|| job.staging())
+            .map_err(|wrong| errors::job(py, &wrong))?;
         let (address, len) = staging.place();
-        Ok(Buffer { _staging: staging, address, len })
+        Ok(Buffer {
+            _staging: staging,
+            address,
+            len,
+        })
     }
 
     /// Ends the job. At the end of the program (`now`) nothing under way is waited for.
@@ -383,13 +493,17 @@ impl Buffer {
 
 /// Which value of a state is none that it can have: the one without which it could be read.
 fn wrong_key(state: &Value, sound: &Saved) -> Option<String> {
-    let Ok(Value::Object(sound)) = serde_json::to_value(sound) else { return None };
+    let Ok(Value::Object(sound)) = serde_json::to_value(sound) else {
+        return None;
+    };
     let is_wrong = |(key, value): &(String, Value)| {
         let mut mended = state.clone();
         mended[key] = value.clone();
         serde_json::from_value::<Saved>(mended).is_ok()
     };
-    let had = sound.into_iter().filter(|(key, _)| state.get(key).is_some());
+    let had = sound
+        .into_iter()
+        .filter(|(key, _)| state.get(key).is_some());
     had.into_iter().find(is_wrong).map(|(key, _)| key)
 }
 
@@ -403,7 +517,10 @@ fn shuffle(arguments: &Arguments<'_>) -> PyResult<Shuffle> {
         });
     }
     let lists = arguments.shuffle.cast::<PyList>()?;
-    let lists = lists.iter().map(|list| numbers(&list)).collect::<PyResult<Vec<_>>>()?;
+    let lists = lists
+        .iter()
+        .map(|list| numbers(&list))
+        .collect::<PyResult<Vec<_>>>()?;
     Ok(Shuffle::Explicit(lists.into()))
 }
 
@@ -413,7 +530,10 @@ fn numbers(list: &Bound<'_, PyAny>) -> PyResult<Vec<SampleId>> {
     for (place, item) in list.try_iter()?.enumerate() {
         let item = item?;
         let Ok(sample) = item.extract::<u32>() else {
-            let said = format!("shuffle: item {place} of a list is {}; give numbers of samples, from 0", item.repr()?);
+            let said = format!(
+                "shuffle: item {place} of a list is {}; give numbers of samples, from 0",
+                item.repr()?
+            );
             return Err(error(list.py(), Kind::Config, said));
         };
         samples.push(SampleId(sample));
@@ -429,7 +549,8 @@ pub(crate) fn config(given: &Bound<'_, PyAny>) -> PyResult<Config> {
         Config::resolve(Given::Nothing, &environment)
     } else if given.is_instance_of::<PyDict>() {
         let value = into_toml(from_python(given, "config", 0)?, "config");
-        let toml::Value::Table(table) = value.map_err(|wrong| error(py, Kind::Config, wrong))? else {
+        let toml::Value::Table(table) = value.map_err(|wrong| error(py, Kind::Config, wrong))?
+        else {
             unreachable!("a dictionary is a table");
         };
         Config::resolve(Given::Table(table), &environment)
@@ -437,5 +558,7 @@ pub(crate) fn config(given: &Bound<'_, PyAny>) -> PyResult<Config> {
         let path: PathBuf = given.extract()?;
         Config::resolve(Given::File(&path), &environment)
     };
-    resolved.map(|resolved| resolved.config).map_err(|wrong| errors::config(py, &wrong))
+    resolved
+        .map(|resolved| resolved.config)
+        .map_err(|wrong| errors::config(py, &wrong))
 }

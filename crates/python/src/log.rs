@@ -61,12 +61,19 @@ impl Visit for Text {
 #[pyfunction]
 #[pyo3(signature = (filter=None))]
 pub(crate) fn set_up_logging(filter: Option<&str>) {
-    let to_stderr = filter.and_then(|filter| filter.parse::<Targets>().ok()).map(|targets| {
-        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(targets)
-    });
+    let to_stderr = filter
+        .and_then(|filter| filter.parse::<Targets>().ok())
+        .map(|targets| {
+            tracing_subscriber::fmt::layer()
+                .with_writer(std::io::stderr)
+                .with_ansi(false)
+                .with_filter(targets)
+        });
     let queue = Queue.with_filter(LevelFilter::WARN);
     // Somebody else who listens was first, and stays.
-    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(queue).with(to_stderr));
+    let _ = tracing::subscriber::set_global_default(
+        tracing_subscriber::registry().with(queue).with(to_stderr),
+    );
 }
 
 /// Hands over what waits.
@@ -81,9 +88,15 @@ pub(crate) fn drain(py: Python<'_>) -> PyResult<()> {
         }
         Err(_) => return Ok(()),
     };
-    let logger = py.import("logging")?.call_method1("getLogger", ("foresee",))?;
+    let logger = py
+        .import("logging")?
+        .call_method1("getLogger", ("foresee",))?;
     for (level, message) in messages {
-        let method = if level == Level::ERROR { "error" } else { "warning" };
+        let method = if level == Level::ERROR {
+            "error"
+        } else {
+            "warning"
+        };
         logger.call_method1(method, ("%s", message))?;
     }
     Ok(())

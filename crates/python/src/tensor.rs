@@ -34,14 +34,29 @@ pub(crate) struct Tensor {
 impl Tensor {
     /// All images of a batch.
     pub(crate) fn of_batch(batch: job::Batch, output: Output) -> Self {
-        let shape: Vec<usize> = std::iter::once(batch.samples.len()).chain(dimensions(output)).collect();
+        let shape: Vec<usize> = std::iter::once(batch.samples.len())
+            .chain(dimensions(output))
+            .collect();
         let item_bytes = output.dtype.bytes();
         let whole = batch.tensor().map(|bytes| bytes.as_ptr() as usize);
         let (address, keep) = match whole.filter(|address| address % item_bytes == 0) {
-            Some(address) => (address, Keep::Leases(batch.samples.into_iter().map(|sample| sample.lease).collect())),
+            Some(address) => (
+                address,
+                Keep::Leases(
+                    batch
+                        .samples
+                        .into_iter()
+                        .map(|sample| sample.lease)
+                        .collect(),
+                ),
+            ),
             None => gathered(&batch, output.bytes),
         };
-        Self { keep, dtype: output.dtype, memory: Memory::shaped(address, &shape, item_bytes, format(output.dtype)) }
+        Self {
+            keep,
+            dtype: output.dtype,
+            memory: Memory::shaped(address, &shape, item_bytes, format(output.dtype)),
+        }
     }
 
     /// One image.
@@ -54,13 +69,22 @@ impl Tensor {
         let image_bytes = shape.iter().product::<usize>() * self.dtype.bytes();
         let address = self.memory.address() + index * image_bytes;
         let memory = Memory::shaped(address, &shape, self.dtype.bytes(), format(self.dtype));
-        Self { keep: self.keep.clone(), dtype: self.dtype, memory }
+        Self {
+            keep: self.keep.clone(),
+            dtype: self.dtype,
+            memory,
+        }
     }
 }
 
 /// Samples that do not lie side by side, one after the other.
 fn gathered(batch: &job::Batch, sample_bytes: usize) -> (usize, Keep) {
-    let bytes: Vec<u8> = batch.samples.iter().flat_map(|sample| sample.lease.bytes()).copied().collect();
+    let bytes: Vec<u8> = batch
+        .samples
+        .iter()
+        .flat_map(|sample| sample.lease.bytes())
+        .copied()
+        .collect();
     debug_assert_eq!(bytes.len(), batch.samples.len() * sample_bytes);
     // Words, so that numbers of any type are aligned.
     let mut words = bytes.chunks(size_of::<u64>()).map(|chunk| {
@@ -105,7 +129,9 @@ impl Tensor {
     /// One image of a batch.
     fn __getitem__(&self, index: isize) -> PyResult<Self> {
         if self.memory.shape().count() < 4 {
-            return Err(PyTypeError::new_err("an image has no items: look at it with NumPy, torch or a memoryview"));
+            return Err(PyTypeError::new_err(
+                "an image has no items: look at it with NumPy, torch or a memoryview",
+            ));
         }
         Ok(self.image(position(index, self.__len__())?))
     }
@@ -127,12 +153,18 @@ impl Tensor {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("Tensor(shape={}, dtype={})", self.shape(py)?.into_bound_py_any(py)?.repr()?, self.dtype()))
+        Ok(format!(
+            "Tensor(shape={}, dtype={})",
+            self.shape(py)?.into_bound_py_any(py)?.repr()?,
+            self.dtype()
+        ))
     }
 
     #[expect(clippy::unused_self, reason = "a method in Python")]
     fn __reduce__(&self) -> PyResult<()> {
-        Err(PyTypeError::new_err("a tensor lies in the loader's memory and cannot be pickled: copy it, as with NumPy"))
+        Err(PyTypeError::new_err(
+            "a tensor lies in the loader's memory and cannot be pickled: copy it, as with NumPy",
+        ))
     }
 
     #[getter]
@@ -159,8 +191,22 @@ impl Tensor {
             Dtype::Float16 => DataType::FLOAT16,
             Dtype::Uint8 => DataType::UINT8,
         };
-        let given = Given { memory: &self.memory, dtype, shared: false, keep: Box::new(self.keep.clone()) };
-        dlpack::capsule(py, given, &Asked { max_version, dl_device, copy, stream })
+        let given = Given {
+            memory: &self.memory,
+            dtype,
+            shared: false,
+            keep: Box::new(self.keep.clone()),
+        };
+        dlpack::capsule(
+            py,
+            given,
+            &Asked {
+                max_version,
+                dl_device,
+                copy,
+                stream,
+            },
+        )
     }
 
     #[expect(clippy::unused_self, reason = "a method in Python")]
@@ -169,7 +215,11 @@ impl Tensor {
     }
 
     #[expect(unsafe_code, reason = "the buffer protocol")]
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
         // SAFETY: the interpreter's view; the object holds the leases, and with them the images in their place.
         unsafe { view::fill(slf, view, flags) }
     }

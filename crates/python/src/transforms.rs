@@ -19,13 +19,31 @@ struct Described {
 #[derive(Deserialize)]
 #[serde(tag = "kind")]
 enum Step {
-    RandomResizedCrop { size: (u32, u32), scale: (f64, f64), ratio: (f64, f64) },
-    Resize { size: (u32, u32) },
-    ResizeShorter { edge: u32, longer_max: Option<u32> },
-    CenterCrop { size: (u32, u32) },
-    RandomHorizontalFlip { p: f64 },
-    RandomVerticalFlip { p: f64 },
-    Normalize { mean: [f64; 3], std: [f64; 3] },
+    RandomResizedCrop {
+        size: (u32, u32),
+        scale: (f64, f64),
+        ratio: (f64, f64),
+    },
+    Resize {
+        size: (u32, u32),
+    },
+    ResizeShorter {
+        edge: u32,
+        longer_max: Option<u32>,
+    },
+    CenterCrop {
+        size: (u32, u32),
+    },
+    RandomHorizontalFlip {
+        p: f64,
+    },
+    RandomVerticalFlip {
+        p: f64,
+    },
+    Normalize {
+        mean: [f64; 3],
+        std: [f64; 3],
+    },
 }
 
 #[derive(Deserialize)]
@@ -47,17 +65,28 @@ impl Step {
     fn transform(self) -> Transform {
         let size = |(height, width)| Size { height, width };
         match self {
-            Self::RandomResizedCrop { size: to, scale, ratio } => {
-                Transform::RandomResizedCrop(RandomResizedCrop { size: size(to), scale, ratio })
-            }
+            Self::RandomResizedCrop {
+                size: to,
+                scale,
+                ratio,
+            } => Transform::RandomResizedCrop(RandomResizedCrop {
+                size: size(to),
+                scale,
+                ratio,
+            }),
             Self::Resize { size: to } => Transform::Resize(Resize::Exact(size(to))),
-            Self::ResizeShorter { edge, longer_max } => Transform::Resize(Resize::ShorterEdge { edge, longer_max }),
+            Self::ResizeShorter { edge, longer_max } => {
+                Transform::Resize(Resize::ShorterEdge { edge, longer_max })
+            }
             Self::CenterCrop { size: to } => Transform::CenterCrop(size(to)),
             Self::RandomHorizontalFlip { p } => Transform::RandomHorizontalFlip(p),
             Self::RandomVerticalFlip { p } => Transform::RandomVerticalFlip(p),
             Self::Normalize { mean, std } => {
                 let single = |numbers: [f64; 3]| numbers.map(|number| number as f32);
-                Transform::Normalize { mean: single(mean), std: single(std) }
+                Transform::Normalize {
+                    mean: single(mean),
+                    std: single(std),
+                }
             }
         }
     }
@@ -85,7 +114,12 @@ pub(crate) fn pipeline(described: &Bound<'_, PyAny>) -> PyResult<Pipeline> {
 /// What a sample's random numbers follow from, as one number for a generator in Python.
 #[pyfunction]
 pub(crate) fn sample_seed(seed: u64, epoch: u32, sample: u32) -> u64 {
-    Key { seed, epoch: epoch.into(), sample: sample.into() }.seed_for_others()
+    Key {
+        seed,
+        epoch: epoch.into(),
+        sample: sample.into(),
+    }
+    .seed_for_others()
 }
 
 /// Whether transforms go together: says what is wrong where they do not.

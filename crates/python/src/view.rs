@@ -27,13 +27,26 @@ const DIMENSIONS_MAX: usize = 4;
 impl Memory {
     /// So many items of so many bytes each, from `address` on. A view has the type that `format` (see Python's `struct`)
     /// says.
-    pub(crate) fn new(address: usize, items: usize, item_bytes: usize, format: &'static CStr) -> Self {
+    pub(crate) fn new(
+        address: usize,
+        items: usize,
+        item_bytes: usize,
+        format: &'static CStr,
+    ) -> Self {
         Self::shaped(address, &[items], item_bytes, format)
     }
 
     /// The same in several dimensions.
-    pub(crate) fn shaped(address: usize, given: &[usize], item_bytes: usize, format: &'static CStr) -> Self {
-        assert!(given.len() <= DIMENSIONS_MAX, "images and batches of them have no more dimensions");
+    pub(crate) fn shaped(
+        address: usize,
+        given: &[usize],
+        item_bytes: usize,
+        format: &'static CStr,
+    ) -> Self {
+        assert!(
+            given.len() <= DIMENSIONS_MAX,
+            "images and batches of them have no more dimensions"
+        );
         let (dimensions, item_bytes) = (given.len(), item_bytes.cast_signed());
         let (mut shape, mut strides) = ([0; DIMENSIONS_MAX], [item_bytes; DIMENSIONS_MAX]);
         for dimension in (0..dimensions).rev() {
@@ -42,7 +55,14 @@ impl Memory {
                 strides[dimension - 1] = strides[dimension] * shape[dimension];
             }
         }
-        Self { address, item_bytes, dimensions, shape, strides, format }
+        Self {
+            address,
+            item_bytes,
+            dimensions,
+            shape,
+            strides,
+            format,
+        }
     }
 
     pub(crate) fn address(&self) -> usize {
@@ -56,7 +76,9 @@ impl Memory {
 
     /// Items by dimension.
     pub(crate) fn shape(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
-        self.shape[..self.dimensions].iter().map(|items| items.cast_unsigned())
+        self.shape[..self.dimensions]
+            .iter()
+            .map(|items| items.cast_unsigned())
     }
 }
 
@@ -71,7 +93,9 @@ pub(crate) trait Viewed {
 ///
 /// `view` is what the interpreter passed to `__getbuffer__`. The memory of `owner` is readable, stays where it is and
 /// holds items of its format until `owner` is freed.
-pub(crate) unsafe fn fill<T: PyClass<Frozen = pyo3::pyclass::boolean_struct::True> + Viewed + Sync>(
+pub(crate) unsafe fn fill<
+    T: PyClass<Frozen = pyo3::pyclass::boolean_struct::True> + Viewed + Sync,
+>(
     owner: Bound<'_, T>,
     view: *mut ffi::Py_buffer,
     flags: c_int,
@@ -82,14 +106,18 @@ pub(crate) unsafe fn fill<T: PyClass<Frozen = pyo3::pyclass::boolean_struct::Tru
     if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
         // SAFETY: not null, and the caller says whose it is.
         unsafe { (*view).obj = ptr::null_mut() };
-        return Err(PyBufferError::new_err("samples are read-only: copy them to change them"));
+        return Err(PyBufferError::new_err(
+            "samples are read-only: copy them to change them",
+        ));
     }
     let memory: *const Memory = owner.get().memory();
     let asked = |flag: c_int| flags & flag == flag;
     if asked(ffi::PyBUF_F_CONTIGUOUS) && owner.get().memory().dimensions > 1 {
         // SAFETY: as above.
         unsafe { (*view).obj = ptr::null_mut() };
-        return Err(PyBufferError::new_err("the last dimension is the closest: ask for C order"));
+        return Err(PyBufferError::new_err(
+            "the last dimension is the closest: ask for C order",
+        ));
     }
     // SAFETY: `memory` lies in the object that `obj` keeps alive, and the object is frozen, so that pointers to
     // what is in it (`shape`, `strides`) stay good as long as the view. The view is the caller's to write to.
@@ -102,10 +130,26 @@ pub(crate) unsafe fn fill<T: PyClass<Frozen = pyo3::pyclass::boolean_struct::Tru
             itemsize: memory.item_bytes,
             readonly: 1,
             // Who asks for no shape sees bytes in a row.
-            ndim: if asked(ffi::PyBUF_ND) { c_int::try_from(memory.dimensions).unwrap_or(c_int::MAX) } else { 1 },
-            format: if asked(ffi::PyBUF_FORMAT) { memory.format.as_ptr().cast_mut() } else { ptr::null_mut() },
-            shape: if asked(ffi::PyBUF_ND) { memory.shape.as_ptr().cast_mut() } else { ptr::null_mut() },
-            strides: if asked(ffi::PyBUF_STRIDES) { memory.strides.as_ptr().cast_mut() } else { ptr::null_mut() },
+            ndim: if asked(ffi::PyBUF_ND) {
+                c_int::try_from(memory.dimensions).unwrap_or(c_int::MAX)
+            } else {
+                1
+            },
+            format: if asked(ffi::PyBUF_FORMAT) {
+                memory.format.as_ptr().cast_mut()
+            } else {
+                ptr::null_mut()
+            },
+            shape: if asked(ffi::PyBUF_ND) {
+                memory.shape.as_ptr().cast_mut()
+            } else {
+                ptr::null_mut()
+            },
+            strides: if asked(ffi::PyBUF_STRIDES) {
+                memory.strides.as_ptr().cast_mut()
+            } else {
+                ptr::null_mut()
+            },
             suboffsets: ptr::null_mut(),
             internal: ptr::null_mut(),
         };

@@ -14,18 +14,27 @@ const FILES_PER_CLASS: u32 = 1281;
 const ROUNDS: u32 = 5;
 
 fn main() {
-    let (root, cache) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let (root, cache) = (
+        tempfile::tempdir().expect("a folder"),
+        tempfile::tempdir().expect("a folder"),
+    );
     for class in 0..CLASSES {
         let folder = root.path().join(format!("n{class:08}"));
         fs::create_dir(&folder).expect("a class folder");
         let then = SystemTime::now() - Duration::from_secs(100);
-        File::open(&folder).and_then(|folder| folder.set_modified(then)).expect("an older time");
+        File::open(&folder)
+            .and_then(|folder| folder.set_modified(then))
+            .expect("an older time");
     }
-    let listing = Listing { cache: Some(cache.path()), ..Listing::default() };
+    let listing = Listing {
+        cache: Some(cache.path()),
+        ..Listing::default()
+    };
     Dataset::pretend_image_folder(root.path(), FILES_PER_CLASS, &listing).expect("a saved catalog");
     for _ in 0..ROUNDS {
         let started = Instant::now();
-        let dataset = Dataset::image_folder(root.path(), &listing).expect("the saved catalog opens");
+        let dataset =
+            Dataset::image_folder(root.path(), &listing).expect("the saved catalog opens");
         let seconds = started.elapsed().as_secs_f64();
         let path_bytes = dataset.path(SampleId(dataset.len() - 1)).as_os_str().len();
         println!(

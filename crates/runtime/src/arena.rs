@@ -82,10 +82,23 @@ impl Arena {
         let _ = staging.advise(Advice::HugePage);
         // What alignment costs, at most: the budget is meant for samples.
         let kept_bytes = aligned(keeps.bytes) + keeps.samples * (ALIGN - 1);
-        let kept = if keeps.bytes == 0 { None } else { Some(Kept::new(kept_bytes, aligned(keeps.largest))?) };
+        let kept = if keeps.bytes == 0 {
+            None
+        } else {
+            Some(Kept::new(kept_bytes, aligned(keeps.largest))?)
+        };
         let space = kept.as_ref().map(Kept::space).unwrap_or_default();
-        let free = Mutex::new(Free { staged: Extents::new(staging_bytes), kept: space, inherited: Vec::new() });
-        Ok(Arc::new(Self { staging: staging.into(), kept, children: Watch::new(), free }))
+        let free = Mutex::new(Free {
+            staged: Extents::new(staging_bytes),
+            kept: space,
+            inherited: Vec::new(),
+        });
+        Ok(Arc::new(Self {
+            staging: staging.into(),
+            kept,
+            children: Watch::new(),
+            free,
+        }))
     }
 
     /// A place in the staging buffer, if there is room now.
@@ -118,7 +131,11 @@ impl Arena {
         for place in &over {
             free.kept.give_back(place.offset, place.len);
         }
-        if over.is_empty() { None } else { free.kept.take(len) }
+        if over.is_empty() {
+            None
+        } else {
+            free.kept.take(len)
+        }
     }
 
     /// Memory apart from the arena.
@@ -133,14 +150,32 @@ impl Arena {
 
     /// Places for the samples of a batch, `len` bytes each and one after the other, in the staging buffer if there is room
     /// now. When `anyhow`, memory apart from it is taken in its place.
-    pub(crate) fn stage_batch(self: &Arc<Self>, samples: usize, len: usize, anyhow: bool) -> Option<Vec<Part>> {
+    pub(crate) fn stage_batch(
+        self: &Arc<Self>,
+        samples: usize,
+        len: usize,
+        anyhow: bool,
+    ) -> Option<Vec<Part>> {
         let Filling { block, .. } = match self.stage(samples * len) {
             Some(filling) => filling,
-            None if anyhow => self.filling(Place::Map(MmapMut::map_anon(samples * len).ok()?.into()), samples * len),
+            None if anyhow => self.filling(
+                Place::Map(MmapMut::map_anon(samples * len).ok()?.into()),
+                samples * len,
+            ),
             None => return None,
         };
         let block = Arc::new(block);
-        Some((0..samples).map(|sample| Part(Piece { block: Arc::clone(&block), at: sample * len, len })).collect())
+        Some(
+            (0..samples)
+                .map(|sample| {
+                    Part(Piece {
+                        block: Arc::clone(&block),
+                        at: sample * len,
+                        len,
+                    })
+                })
+                .collect(),
+        )
     }
 
     /// The staging buffer's memory: address and length.
@@ -149,13 +184,23 @@ impl Arena {
     }
 
     fn filling(self: &Arc<Self>, place: Place, len: usize) -> Filling {
-        let block = Block { arena: Arc::clone(self), place, len, lent_after: AtomicU32::new(NEVER) };
-        Filling { block, buffer: None }
+        let block = Block {
+            arena: Arc::clone(self),
+            place,
+            len,
+            lent_after: AtomicU32::new(NEVER),
+        };
+        Filling {
+            block,
+            buffer: None,
+        }
     }
 
     /// The memory of kept samples, for who has a place there.
     fn kept(&self) -> &Kept {
-        let Some(kept) = &self.kept else { unreachable!("a place is in memory that is there") };
+        let Some(kept) = &self.kept else {
+            unreachable!("a place is in memory that is there")
+        };
         kept
     }
 
@@ -164,7 +209,10 @@ impl Arena {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[allow(unsafe_code, reason = "threads fill different parts of one mapping at the same time")]
+    #[allow(
+        unsafe_code,
+        reason = "threads fill different parts of one mapping at the same time"
+    )]
     fn staged(&self, offset: u64, len: usize) -> &[u8] {
         // SAFETY: offset and len come from `Extents`, which hand out ranges within the mapping and none of it twice
         // at a time; the mapping lives as long as `self`. Who has a shared reference has the `Block` of the range,
@@ -172,20 +220,33 @@ impl Arena {
         unsafe { std::slice::from_raw_parts(self.staging.as_ptr().add(offset as usize), len) }
     }
 
-    #[allow(unsafe_code, clippy::mut_from_ref, reason = "threads fill different parts of one mapping at the same time")]
+    #[allow(
+        unsafe_code,
+        clippy::mut_from_ref,
+        reason = "threads fill different parts of one mapping at the same time"
+    )]
     fn staged_mut(&self, offset: u64, len: usize) -> &mut [u8] {
         // SAFETY: as in `staged`; and only `Filling::bytes_mut` and `Part::bytes_mut` call this, which have the range for
         // themselves.
-        unsafe { std::slice::from_raw_parts_mut(self.staging.as_mut_ptr().add(offset as usize), len) }
+        unsafe {
+            std::slice::from_raw_parts_mut(self.staging.as_mut_ptr().add(offset as usize), len)
+        }
     }
 
-    #[allow(unsafe_code, reason = "threads fill different parts of one mapping at the same time")]
+    #[allow(
+        unsafe_code,
+        reason = "threads fill different parts of one mapping at the same time"
+    )]
     fn kept_bytes(&self, offset: u64, len: usize) -> &[u8] {
         // SAFETY: as in `staged`.
         unsafe { std::slice::from_raw_parts(self.kept().address(offset), len) }
     }
 
-    #[allow(unsafe_code, clippy::mut_from_ref, reason = "threads fill different parts of one mapping at the same time")]
+    #[allow(
+        unsafe_code,
+        clippy::mut_from_ref,
+        reason = "threads fill different parts of one mapping at the same time"
+    )]
     fn kept_bytes_mut(&self, offset: u64, len: usize) -> Option<&mut [u8]> {
         let address = self.kept().address_mut(offset, len)?;
         // SAFETY: as in `staged_mut`.
@@ -204,15 +265,23 @@ pub(crate) struct Filling {
 impl Filling {
     /// The place itself; holds whatever was there before.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let Block { arena, place, len, .. } = &mut self.block;
+        let Block {
+            arena, place, len, ..
+        } = &mut self.block;
         let len = *len;
         match place {
             Place::Own(memory) => memory,
             Place::Staged { offset } => arena.staged_mut(*offset, len),
             // One that was begun with a buffer goes on with it.
-            Place::Kept { offset } => match arena.kept_bytes_mut(*offset, len).filter(|_| self.buffer.is_none()) {
+            Place::Kept { offset } => match arena
+                .kept_bytes_mut(*offset, len)
+                .filter(|_| self.buffer.is_none())
+            {
                 Some(bytes) => bytes,
-                None => self.buffer.get_or_insert_with(|| arena.kept().buffer(len)).bytes_mut(),
+                None => self
+                    .buffer
+                    .get_or_insert_with(|| arena.kept().buffer(len))
+                    .bytes_mut(),
             },
             Place::Map(_) => &mut [],
         }
@@ -220,13 +289,17 @@ impl Filling {
 
     /// What was written.
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.buffer.as_ref().map_or_else(|| self.block.bytes(), Buffer::bytes)
+        self.buffer
+            .as_ref()
+            .map_or_else(|| self.block.bytes(), Buffer::bytes)
     }
 
     /// The sample is whole: from now on it is only read. Where its place cannot be written (there is no memory), it has
     /// memory of its own.
     pub(crate) fn share(mut self) -> Arc<Block> {
-        let Some(buffer) = self.buffer.take() else { return Arc::new(self.block) };
+        let Some(buffer) = self.buffer.take() else {
+            return Arc::new(self.block);
+        };
         let block = match self.block.write(buffer.bytes()) {
             Ok(()) => Arc::new(self.block),
             Err(_) => self.block.arena.own_copy(buffer.bytes()),
@@ -298,7 +371,10 @@ const NEVER: u32 = u32::MAX;
 
 impl std::fmt::Debug for Block {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Block").field("place", &self.place).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Block")
+            .field("place", &self.place)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }
 
@@ -308,7 +384,10 @@ impl Block {
         self.range(0, self.len)
     }
 
-    #[allow(unsafe_code, reason = "threads fill different parts of one batch at the same time")]
+    #[allow(
+        unsafe_code,
+        reason = "threads fill different parts of one batch at the same time"
+    )]
     fn range(&self, at: usize, len: usize) -> &[u8] {
         assert!(at + len <= self.len, "a piece lies within its block");
         match &self.place {
@@ -317,19 +396,29 @@ impl Block {
             Place::Kept { offset } => self.arena.kept_bytes(offset + at as u64, len),
             // SAFETY: the range lies within the mapping, which has the block's length. Pieces of a batch do not overlap,
             // and who reads one has it from `Part::share`, after it was written.
-            Place::Map(memory) => unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), len) },
+            Place::Map(memory) => unsafe {
+                std::slice::from_raw_parts(memory.as_ptr().add(at), len)
+            },
         }
     }
 
-    #[allow(unsafe_code, clippy::mut_from_ref, reason = "threads fill different parts of one batch at the same time")]
+    #[allow(
+        unsafe_code,
+        clippy::mut_from_ref,
+        reason = "threads fill different parts of one batch at the same time"
+    )]
     fn range_mut(&self, at: usize, len: usize) -> &mut [u8] {
         assert!(at + len <= self.len, "a part lies within its block");
         match &self.place {
             Place::Staged { offset } => self.arena.staged_mut(offset + at as u64, len),
             // SAFETY: as in `range`; and only `Part::bytes_mut` calls this, which has the range for itself: parts are made
             // once for each sample of a batch and cannot be copied.
-            Place::Map(memory) => unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), len) },
-            Place::Kept { .. } | Place::Own(_) => unreachable!("memory of one sample alone has no parts"),
+            Place::Map(memory) => unsafe {
+                std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), len)
+            },
+            Place::Kept { .. } | Place::Own(_) => {
+                unreachable!("memory of one sample alone has no parts")
+            }
         }
     }
 
@@ -367,14 +456,23 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         match self.place {
-            Place::Staged { offset } => self.arena.free().staged.give_back(offset, aligned(self.len as u64)),
+            Place::Staged { offset } => self
+                .arena
+                .free()
+                .staged
+                .give_back(offset, aligned(self.len as u64)),
             Place::Kept { offset } => {
                 let (len, after) = (aligned(self.len as u64), *self.lent_after.get_mut());
                 let mut free = self.arena.free();
                 if after == NEVER {
                     free.kept.give_back(offset, len);
                 } else {
-                    free.inherited.push(Inherited { offset, len, after, until: fork::forks() });
+                    free.inherited.push(Inherited {
+                        offset,
+                        len,
+                        after,
+                        until: fork::forks(),
+                    });
                 }
             }
             Place::Own(_) | Place::Map(_) => {}
@@ -392,7 +490,15 @@ mod tests {
 
     #[test]
     fn a_place_returns_when_its_last_share_is_dropped() {
-        let arena = Arena::new(128, Keeps { bytes: 64, samples: 1, largest: 64 }).unwrap();
+        let arena = Arena::new(
+            128,
+            Keeps {
+                bytes: 64,
+                samples: 1,
+                largest: 64,
+            },
+        )
+        .unwrap();
         let mut filling = arena.stage(100).unwrap();
         filling.bytes_mut().fill(7);
         let one = filling.share();
@@ -407,10 +513,22 @@ mod tests {
 
     #[test]
     fn staged_and_kept_samples_do_not_take_each_others_room() {
-        let arena = Arena::new(64, Keeps { bytes: 128, samples: 2, largest: 128 }).unwrap();
+        let arena = Arena::new(
+            64,
+            Keeps {
+                bytes: 128,
+                samples: 2,
+                largest: 128,
+            },
+        )
+        .unwrap();
         let staged = arena.stage(64).unwrap();
         let kept: Vec<Filling> = std::iter::from_fn(|| arena.keep(64)).collect();
-        assert_eq!(kept.len(), 3, "two samples, and what alignment might have cost");
+        assert_eq!(
+            kept.len(),
+            3,
+            "two samples, and what alignment might have cost"
+        );
         assert!(arena.stage(1).is_none());
         drop(staged);
         assert!(arena.stage(1).is_some());
@@ -421,7 +539,15 @@ mod tests {
 
     #[test]
     fn what_is_kept_lies_where_nobody_can_write() {
-        let arena = Arena::new(64, Keeps { bytes: 4 << 20, samples: 2, largest: 4 << 20 }).unwrap();
+        let arena = Arena::new(
+            64,
+            Keeps {
+                bytes: 4 << 20,
+                samples: 2,
+                largest: 4 << 20,
+            },
+        )
+        .unwrap();
         for len in [100, 3 << 20] {
             let mut filling = arena.keep(len).unwrap();
             filling.bytes_mut().fill(7);
@@ -446,7 +572,15 @@ mod tests {
     #[test]
     #[allow(unsafe_code, reason = "forks")]
     fn what_was_held_at_a_fork_is_not_used_again_while_the_child_lives() {
-        let arena = Arena::new(64, Keeps { bytes: 64, samples: 0, largest: 64 }).unwrap();
+        let arena = Arena::new(
+            64,
+            Keeps {
+                bytes: 64,
+                samples: 0,
+                largest: 64,
+            },
+        )
+        .unwrap();
         let lent_after = fork::forks();
         let block = arena.keep(64).unwrap().share();
         let (read, write) = std::io::pipe().unwrap();
@@ -456,7 +590,11 @@ mod tests {
             // SAFETY: as above; both descriptors are open, and the buffer is there.
             unsafe {
                 libc::close(std::os::fd::AsRawFd::as_raw_fd(&write));
-                libc::read(std::os::fd::AsRawFd::as_raw_fd(&read), [0u8].as_mut_ptr().cast(), 1);
+                libc::read(
+                    std::os::fd::AsRawFd::as_raw_fd(&read),
+                    [0u8].as_mut_ptr().cast(),
+                    1,
+                );
                 libc::_exit(0);
             }
         }
@@ -465,7 +603,10 @@ mod tests {
         assert!(arena.keep(64).is_none());
         drop(write);
         // SAFETY: a child of ours, and nobody else waits for it.
-        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        assert_eq!(
+            unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) },
+            child
+        );
         // Children of other tests, forked off at the same time, end soon.
         while arena.keep(64).is_none() {
             std::thread::yield_now();

@@ -21,7 +21,10 @@ struct Sight {
 impl Outlook for Sight {
     fn source(&mut self, _: Epoch) -> Pace {
         let readers = self.reading + 1;
-        self.model.source(SourceLoad { readers, own: readers })
+        self.model.source(SourceLoad {
+            readers,
+            own: readers,
+        })
     }
 
     fn elsewhere(&mut self, _: SampleId) -> Option<Origin> {
@@ -78,7 +81,15 @@ impl Desk {
         for &(sample, tier) in held {
             arrived.set(sample, Some(tier));
         }
-        Self { engine, sight: Sight { model, arrived, reading: 0 }, record: record.then(Vec::new) }
+        Self {
+            engine,
+            sight: Sight {
+                model,
+                arrived,
+                reading: 0,
+            },
+            record: record.then(Vec::new),
+        }
     }
 
     /// The next read of a lane.

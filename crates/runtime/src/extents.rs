@@ -34,7 +34,12 @@ pub struct Extents {
 impl Extents {
     /// A space of `len` bytes, all free.
     pub fn new(len: u64) -> Self {
-        let mut extents = Self { len, free: 0, by_offset: BTreeMap::new(), by_len: BTreeSet::new() };
+        let mut extents = Self {
+            len,
+            free: 0,
+            by_offset: BTreeMap::new(),
+            by_len: BTreeSet::new(),
+        };
         extents.give_back(0, len);
         extents
     }
@@ -79,16 +84,32 @@ impl Extents {
             return;
         }
         let end = offset.checked_add(len).filter(|&end| end <= self.len);
-        assert!(end.is_some(), "{len} bytes at {offset} are not in a space of {}", self.len);
-        let before = self.by_offset.range(..=offset).next_back().map(|(&offset, &len)| Extent { offset, len });
-        let after = self.by_offset.range(offset..).next().map(|(&offset, &len)| Extent { offset, len });
-        let overlaps = before.is_some_and(|b| b.end() > offset) || after.is_some_and(|a| a.offset < offset + len);
+        assert!(
+            end.is_some(),
+            "{len} bytes at {offset} are not in a space of {}",
+            self.len
+        );
+        let before = self
+            .by_offset
+            .range(..=offset)
+            .next_back()
+            .map(|(&offset, &len)| Extent { offset, len });
+        let after = self
+            .by_offset
+            .range(offset..)
+            .next()
+            .map(|(&offset, &len)| Extent { offset, len });
+        let overlaps = before.is_some_and(|b| b.end() > offset)
+            || after.is_some_and(|a| a.offset < offset + len);
         assert!(!overlaps, "{len} bytes at {offset} are freed twice");
 
         let mut joined = Extent { offset, len };
         if let Some(before) = before.filter(|before| before.end() == offset) {
             self.remove(before.offset, before.len);
-            joined = Extent { offset: before.offset, len: before.len + joined.len };
+            joined = Extent {
+                offset: before.offset,
+                len: before.len + joined.len,
+            };
         }
         if let Some(after) = after.filter(|after| after.offset == offset + len) {
             self.remove(after.offset, after.len);
@@ -99,11 +120,15 @@ impl Extents {
 
     /// Takes this very range, as after a restart; false, and nothing changed, where some of it is not free.
     pub fn claim(&mut self, offset: u64, len: u64) -> bool {
-        let Some(end) = offset.checked_add(len).filter(|&end| end <= self.len) else { return false };
+        let Some(end) = offset.checked_add(len).filter(|&end| end <= self.len) else {
+            return false;
+        };
         if len == 0 {
             return true;
         }
-        let Some((&start, &range)) = self.by_offset.range(..=offset).next_back() else { return false };
+        let Some((&start, &range)) = self.by_offset.range(..=offset).next_back() else {
+            return false;
+        };
         if start + range < end {
             return false;
         }
@@ -150,7 +175,10 @@ mod tests {
     impl Bitmap {
         fn runs(&self) -> Vec<Extent> {
             let mut runs: Vec<Extent> = Vec::new();
-            for offset in (0..self.0.len()).filter(|&at| !self.0[at]).map(|at| at as u64) {
+            for offset in (0..self.0.len())
+                .filter(|&at| !self.0[at])
+                .map(|at| at as u64)
+            {
                 match runs.last_mut().filter(|run| run.end() == offset) {
                     Some(run) => run.len += 1,
                     None => runs.push(Extent { offset, len: 1 }),
@@ -161,11 +189,13 @@ mod tests {
 
         fn tightest(&self, len: u64) -> Option<u64> {
             let fits = self.runs().into_iter().filter(|run| run.len >= len);
-            fits.min_by_key(|run| (run.len, run.offset)).map(|run| run.offset)
+            fits.min_by_key(|run| (run.len, run.offset))
+                .map(|run| run.offset)
         }
 
         fn is_free(&self, offset: u64, len: u64) -> bool {
-            offset + len <= self.0.len() as u64 && self.range(offset, len).iter().all(|&taken| !taken)
+            offset + len <= self.0.len() as u64
+                && self.range(offset, len).iter().all(|&taken| !taken)
         }
 
         fn range(&self, offset: u64, len: u64) -> &[bool] {
@@ -208,7 +238,10 @@ mod tests {
                 let room = bitmap.0.iter().filter(|taken| !**taken).count() as u64;
                 let parts = extents.take_parts(len);
                 assert_eq!(parts.is_some(), room >= len);
-                assert_eq!(parts.iter().flatten().map(|part| part.len).sum::<u64>(), if room >= len { len } else { 0 });
+                assert_eq!(
+                    parts.iter().flatten().map(|part| part.len).sum::<u64>(),
+                    if room >= len { len } else { 0 }
+                );
                 taken.extend(parts.into_iter().flatten());
             }
             Act::Claim(offset, len) => {
@@ -249,7 +282,10 @@ mod tests {
         let mut extents = Extents::new(100);
         assert!(extents.claim(10, 5) && extents.claim(25, 5) && extents.claim(40, 50));
         // Free are ten bytes each at 0, 15, 30 and 90.
-        assert_eq!([extents.take(10), extents.take(10), extents.take(10)], [Some(0), Some(15), Some(30)]);
+        assert_eq!(
+            [extents.take(10), extents.take(10), extents.take(10)],
+            [Some(0), Some(15), Some(30)]
+        );
         assert_eq!((extents.take(11), extents.free()), (None, 10));
     }
 
@@ -257,7 +293,10 @@ mod tests {
     fn gives_several_ranges_only_where_no_single_one_has_the_bytes() {
         let mut extents = Extents::new(30);
         assert!(extents.claim(10, 1) && extents.claim(20, 1));
-        assert_eq!(extents.take_parts(9), Some(vec![Extent { offset: 11, len: 9 }]));
+        assert_eq!(
+            extents.take_parts(9),
+            Some(vec![Extent { offset: 11, len: 9 }])
+        );
         let (first, second) = (Extent { offset: 0, len: 10 }, Extent { offset: 21, len: 2 });
         assert_eq!(extents.take_parts(12), Some(vec![first, second]));
         assert_eq!((extents.take_parts(8), extents.free()), (None, 7));

@@ -65,7 +65,9 @@ impl Watch {
         }
         let mut children = children().lock().unwrap_or_else(PoisonError::into_inner);
         children.retain(Child::lives);
-        children.iter().any(|child| (after + 1..=until).contains(&child.fork))
+        children
+            .iter()
+            .any(|child| (after + 1..=until).contains(&child.fork))
     }
 }
 
@@ -88,7 +90,11 @@ impl Child {
         let file = nameless()?;
         file.set_len(PAGE_BYTES)?;
         let page = MmapOptions::new().map_raw(&file)?;
-        Ok(Self { fork, file, page: Some(page) })
+        Ok(Self {
+            fork,
+            file,
+            page: Some(page),
+        })
     }
 
     fn lives(&self) -> bool {
@@ -97,12 +103,16 @@ impl Child {
     }
 }
 
-#[allow(unsafe_code, reason = "a lock that a fork brought along may be held for ever")]
+#[allow(
+    unsafe_code,
+    reason = "a lock that a fork brought along may be held for ever"
+)]
 fn children() -> &'static Mutex<Vec<Child>> {
     let mut there = CHILDREN.load(Ordering::Acquire);
     if there.is_null() {
         let fresh = Box::into_raw(Box::default());
-        let swapped = CHILDREN.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+        let swapped =
+            CHILDREN.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
         there = match swapped {
             Ok(_) => fresh,
             Err(others) => {
@@ -130,7 +140,10 @@ extern "C" fn before() {
         return;
     }
     match Child::new(fork) {
-        Ok(child) => children().lock().unwrap_or_else(PoisonError::into_inner).push(child),
+        Ok(child) => children()
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(child),
         Err(_) => {
             UNWATCHED.fetch_max(fork, Ordering::Relaxed);
         }
@@ -142,7 +155,10 @@ extern "C" fn in_parent() {
         return;
     }
     let mut children = children().lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(child) = children.iter_mut().find(|child| child.fork == UNDER_WAY.get()) {
+    if let Some(child) = children
+        .iter_mut()
+        .find(|child| child.fork == UNDER_WAY.get())
+    {
         child.page = None;
     }
     children.retain(Child::lives);

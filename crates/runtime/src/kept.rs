@@ -44,15 +44,29 @@ impl Kept {
     pub(crate) fn new(bytes: u64, largest: u64) -> io::Result<Self> {
         let number = (bytes / largest.saturating_mul(STRIPE_SAMPLES).max(1)).clamp(1, STRIPES_MAX);
         // The end of a stripe may be too short for the next sample.
-        let stripe_bytes = if number == 1 { bytes } else { bytes.div_ceil(number) + largest };
-        let stripes = (0..number).map(|_| Stripe::new(stripe_bytes)).collect::<io::Result<_>>()?;
-        Ok(Self { stripes, stripe_bytes, spare: Mutex::default() })
+        let stripe_bytes = if number == 1 {
+            bytes
+        } else {
+            bytes.div_ceil(number) + largest
+        };
+        let stripes = (0..number)
+            .map(|_| Stripe::new(stripe_bytes))
+            .collect::<io::Result<_>>()?;
+        Ok(Self {
+            stripes,
+            stripe_bytes,
+            spare: Mutex::default(),
+        })
     }
 
     /// All of it, free.
     pub(crate) fn space(&self) -> Space {
         let stripes = vec![Extents::new(self.stripe_bytes); self.stripes.len()];
-        Space { stripes, stripe_bytes: self.stripe_bytes, turn: 0 }
+        Space {
+            stripes,
+            stripe_bytes: self.stripe_bytes,
+            turn: 0,
+        }
     }
 
     /// What lies there, for all to see.
@@ -69,8 +83,11 @@ impl Kept {
         }
         let (stripe, offset) = self.stripe(offset);
         // A page that cannot be had would end the process when it is written.
-        let there = rustix::fs::fallocate(&stripe.file, FallocateFlags::empty(), offset, len as u64);
-        there.ok().map(|()| stripe.written.as_mut_ptr().wrapping_add(offset as usize))
+        let there =
+            rustix::fs::fallocate(&stripe.file, FallocateFlags::empty(), offset, len as u64);
+        there
+            .ok()
+            .map(|()| stripe.written.as_mut_ptr().wrapping_add(offset as usize))
     }
 
     /// Writes a sample.
@@ -85,7 +102,10 @@ impl Kept {
             return Buffer::new(len);
         }
         let spare = self.spare().pop();
-        Buffer { len, ..spare.unwrap_or_else(|| Buffer::new(BUFFER_MAX)) }
+        Buffer {
+            len,
+            ..spare.unwrap_or_else(|| Buffer::new(BUFFER_MAX))
+        }
     }
 
     /// Takes a buffer back, unless it is too large to lie about.
@@ -96,7 +116,10 @@ impl Kept {
     }
 
     fn stripe(&self, offset: u64) -> (&Stripe, u64) {
-        (&self.stripes[(offset / self.stripe_bytes) as usize], offset % self.stripe_bytes)
+        (
+            &self.stripes[(offset / self.stripe_bytes) as usize],
+            offset % self.stripe_bytes,
+        )
     }
 
     fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Buffer>> {
@@ -149,7 +172,11 @@ impl Stripe {
         let written = options.map_raw(&file)?;
         // A child has nothing to write here.
         written.advise(Advice::DontFork)?;
-        Ok(Self { file, seen, written })
+        Ok(Self {
+            file,
+            seen,
+            written,
+        })
     }
 }
 
@@ -174,7 +201,8 @@ impl Space {
     }
 
     pub(crate) fn give_back(&mut self, offset: u64, len: u64) {
-        self.stripes[(offset / self.stripe_bytes) as usize].give_back(offset % self.stripe_bytes, len);
+        self.stripes[(offset / self.stripe_bytes) as usize]
+            .give_back(offset % self.stripe_bytes, len);
     }
 }
 
@@ -206,13 +234,19 @@ mod tests {
         let mut space = kept.space();
         let places = fill(&mut space, 64);
         assert!(places.len() >= 1000);
-        let mut first: Vec<u64> = places[..8].iter().map(|place| place / kept.stripe_bytes).collect();
+        let mut first: Vec<u64> = places[..8]
+            .iter()
+            .map(|place| place / kept.stripe_bytes)
+            .collect();
         first.sort_unstable();
         assert_eq!(first, (0..8).collect::<Vec<_>>());
         for place in places {
             space.give_back(place, 64);
         }
-        assert!(fill(&mut space, kept.stripe_bytes).len() == 8, "all of it is free again");
+        assert!(
+            fill(&mut space, kept.stripe_bytes).len() == 8,
+            "all of it is free again"
+        );
     }
 
     #[test]

@@ -27,7 +27,9 @@ pub enum Foreign {
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Owner { user, here } => write!(f, "belongs to user {user}, and this is user {here}"),
+            Self::Owner { user, here } => {
+                write!(f, "belongs to user {user}, and this is user {here}")
+            }
             Self::Open { mode } => write!(f, "can be written by others (mode {mode:o})"),
         }
     }

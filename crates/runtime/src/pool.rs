@@ -51,17 +51,25 @@ static POOL: AtomicPtr<Arc<Pool>> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Pool {
     /// The pool of this process.
-    #[allow(unsafe_code, reason = "a lock around the pool could be held for ever after a fork")]
+    #[allow(
+        unsafe_code,
+        reason = "a lock around the pool could be held for ever after a fork"
+    )]
     pub(crate) fn of_process() -> Arc<Self> {
         let generation = fork::generation();
         loop {
             let found = POOL.load(Ordering::Acquire);
             // SAFETY: what is stored comes from `Box::into_raw` below and is never freed.
-            if let Some(pool) = unsafe { found.as_ref() }.filter(|pool| pool.generation == generation) {
+            if let Some(pool) =
+                unsafe { found.as_ref() }.filter(|pool| pool.generation == generation)
+            {
                 return Arc::clone(pool);
             }
             let made = Box::into_raw(Box::new(Arc::new(Self::new(generation))));
-            if POOL.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            if POOL
+                .compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire)
+                .is_err()
+            {
                 // SAFETY: it was not stored, so nobody else has it.
                 drop(unsafe { Box::from_raw(made) });
             }
@@ -69,11 +77,26 @@ impl Pool {
     }
 
     fn new(generation: u32) -> Self {
-        let inner = Mutex::new(Inner { jobs: Vec::new(), threads: 0, grants: Vec::new(), said_fewer: false });
-        let (wake, sleepers, waking) = (Condvar::new(), AtomicUsize::new(0), AtomicBool::new(false));
+        let inner = Mutex::new(Inner {
+            jobs: Vec::new(),
+            threads: 0,
+            grants: Vec::new(),
+            said_fewer: false,
+        });
+        let (wake, sleepers, waking) =
+            (Condvar::new(), AtomicUsize::new(0), AtomicBool::new(false));
         let (jobs, signals) = (AtomicUsize::new(0), AtomicU64::new(0));
         let disks = Arc::default();
-        Self { inner, wake, jobs, sleepers, waking, signals, disks, generation }
+        Self {
+            inner,
+            wake,
+            jobs,
+            sleepers,
+            waking,
+            signals,
+            disks,
+            generation,
+        }
     }
 
     /// Tiers on disk that its jobs have open.
@@ -102,7 +125,11 @@ impl Pool {
     /// Works for a job that has joined with so many threads at most, if these are more than before.
     pub(crate) fn grow(self: &Arc<Self>, job: *const (), threads: u32) {
         let mut inner = self.inner();
-        let Some(place) = inner.jobs.iter().position(|(other, _)| std::ptr::addr_eq(other.as_ptr(), job)) else {
+        let Some(place) = inner
+            .jobs
+            .iter()
+            .position(|(other, _)| std::ptr::addr_eq(other.as_ptr(), job))
+        else {
             return;
         };
         if inner.jobs[place].1 >= threads {
@@ -119,7 +146,9 @@ impl Pool {
         while inner.threads < wanted {
             let pool = Arc::clone(self);
             let name = format!("foresee-{}", inner.threads);
-            std::thread::Builder::new().name(name).spawn(move || pool.run())?;
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(move || pool.run())?;
             inner.threads += 1;
         }
         Ok(())
@@ -132,16 +161,27 @@ impl Pool {
 
     /// Tells all jobs how many share their budget.
     pub(crate) fn share_out(&self) {
-        let jobs: Vec<Arc<dyn Work>> = self.inner().jobs.iter().filter_map(|(job, _)| job.upgrade()).collect();
+        let jobs: Vec<Arc<dyn Work>> = self
+            .inner()
+            .jobs
+            .iter()
+            .filter_map(|(job, _)| job.upgrade())
+            .collect();
         for job in &jobs {
-            job.share(jobs.iter().filter(|other| other.budget() == job.budget()).count());
+            job.share(
+                jobs.iter()
+                    .filter(|other| other.budget() == job.budget())
+                    .count(),
+            );
         }
     }
 
     /// Does nothing more for a job.
     pub(crate) fn leave(&self, job: *const ()) {
         let mut inner = self.inner();
-        inner.jobs.retain(|(other, _)| !std::ptr::addr_eq(other.as_ptr(), job) && other.strong_count() > 0);
+        inner.jobs.retain(|(other, _)| {
+            !std::ptr::addr_eq(other.as_ptr(), job) && other.strong_count() > 0
+        });
         self.jobs.store(inner.jobs.len(), Ordering::Relaxed);
         self.signals.fetch_add(1, Ordering::SeqCst);
         // With the lock, or a thread that is about to sleep would miss it.
@@ -153,7 +193,12 @@ impl Pool {
     /// Gives memory for keeping samples, as much as is left of `capacity` bytes for all jobs together.
     pub(crate) fn grant(&self, budget: &Config, wanted: u64, capacity: u64) -> u64 {
         let mut inner = self.inner();
-        let taken: u64 = inner.grants.iter().filter(|grant| grant.0 == *budget).map(|grant| grant.1).sum();
+        let taken: u64 = inner
+            .grants
+            .iter()
+            .filter(|grant| grant.0 == *budget)
+            .map(|grant| grant.1)
+            .sum();
         let granted = wanted.min(capacity.saturating_sub(taken));
         inner.grants.push((budget.clone(), granted));
         granted
@@ -162,7 +207,11 @@ impl Pool {
     /// Takes granted memory back.
     pub(crate) fn take_back(&self, budget: &Config, bytes: u64) {
         let mut inner = self.inner();
-        if let Some(place) = inner.grants.iter().position(|grant| grant.1 == bytes && grant.0 == *budget) {
+        if let Some(place) = inner
+            .grants
+            .iter()
+            .position(|grant| grant.1 == bytes && grant.0 == *budget)
+        {
             inner.grants.swap_remove(place);
         }
     }
@@ -173,7 +222,8 @@ impl Pool {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // With the lock, or a thread that is about to sleep would miss it.
             let inner = self.inner();
-            self.waking.store(self.sleepers.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
+            self.waking
+                .store(self.sleepers.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
             self.wake.notify_one();
             drop(inner);
         }
@@ -199,7 +249,8 @@ impl Pool {
                 }
                 inner.jobs.clone()
             };
-            let jobs = most_urgent_first(jobs.iter().filter_map(|(job, _)| job.upgrade()).collect());
+            let jobs =
+                most_urgent_first(jobs.iter().filter_map(|(job, _)| job.upgrade()).collect());
             if !jobs.iter().any(|job| job.work()) {
                 drop(jobs);
                 self.sleep(seen);
@@ -211,7 +262,10 @@ impl Pool {
         let mut inner = self.inner();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         while self.signals.load(Ordering::SeqCst) == seen && inner.threads <= inner.wanted() {
-            inner = self.wake.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = self
+                .wake
+                .wait(inner)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         self.waking.store(false, Ordering::SeqCst);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -227,7 +281,8 @@ fn most_urgent_first(jobs: Vec<Arc<dyn Work>>) -> Vec<Arc<dyn Work>> {
     if jobs.len() < 2 {
         return jobs;
     }
-    let mut asked: Vec<(f64, Arc<dyn Work>)> = jobs.into_iter().map(|job| (job.urgency(), job)).collect();
+    let mut asked: Vec<(f64, Arc<dyn Work>)> =
+        jobs.into_iter().map(|job| (job.urgency(), job)).collect();
     asked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     asked.into_iter().map(|(_, job)| job).collect()
 }
@@ -235,7 +290,11 @@ fn most_urgent_first(jobs: Vec<Arc<dyn Work>>) -> Vec<Arc<dyn Work>> {
 impl Inner {
     /// As many threads as the job that wants most.
     fn wanted(&self) -> usize {
-        self.jobs.iter().map(|(_, threads)| *threads as usize).max().unwrap_or(0)
+        self.jobs
+            .iter()
+            .map(|(_, threads)| *threads as usize)
+            .max()
+            .unwrap_or(0)
     }
 
     /// No job gets more threads than there are.

@@ -51,7 +51,10 @@ impl Stamp {
     pub fn of_path(path: impl Arg + Copy) -> io::Result<(Self, FileType)> {
         let now_ns = now_ns();
         let found = retry_on_intr(|| stat(path))?;
-        Ok((Self::new(&found, now_ns), FileType::from_raw_mode(found.st_mode)))
+        Ok((
+            Self::new(&found, now_ns),
+            FileType::from_raw_mode(found.st_mode),
+        ))
     }
 
     /// Of an open file.
@@ -72,9 +75,23 @@ impl Stamp {
 
     /// As it is written down; one that never was is all zeros, and reads back as none.
     pub(crate) fn to_bytes(self) -> [u8; STAMP_BYTES] {
-        let Self { size_bytes, mtime_ns, ctime_ns, inode, mount, trusted } = self;
+        let Self {
+            size_bytes,
+            mtime_ns,
+            ctime_ns,
+            inode,
+            mount,
+            trusted,
+        } = self;
         let kind = if trusted { TRUSTED } else { NOT_TRUSTED };
-        let words = [kind, size_bytes, mtime_ns.cast_unsigned(), ctime_ns.cast_unsigned(), inode, mount];
+        let words = [
+            kind,
+            size_bytes,
+            mtime_ns.cast_unsigned(),
+            ctime_ns.cast_unsigned(),
+            inode,
+            mount,
+        ];
         let mut bytes = [0; STAMP_BYTES];
         for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
             *place = word.to_le_bytes();
@@ -112,7 +129,13 @@ impl Stamp {
 
     /// Whether nothing happened to an open file between this look and another.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Self { trusted: true, ..*self } == Self { trusted: true, ..*other }
+        Self {
+            trusted: true,
+            ..*self
+        } == Self {
+            trusted: true,
+            ..*other
+        }
     }
 
     /// Whether the file was changed so lately that a change at this moment might not show.
@@ -120,7 +143,11 @@ impl Stamp {
         now_ns().abs_diff(self.ctime_ns) < TICK.as_nanos() as u64
     }
 
-    #[allow(clippy::unnecessary_cast, clippy::cast_possible_wrap, reason = "types of fields differ between machines")]
+    #[allow(
+        clippy::unnecessary_cast,
+        clippy::cast_possible_wrap,
+        reason = "types of fields differ between machines"
+    )]
     fn new(found: &Stat, taken_ns: i64) -> Self {
         let (mtime_ns, ctime_ns) = (
             nanoseconds(found.st_mtime as i64, found.st_mtime_nsec as i64),
@@ -144,12 +171,16 @@ fn is_trusted(mtime_ns: i64, ctime_ns: i64, taken_ns: i64) -> bool {
 }
 
 fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds)
 }
 
 /// Now, on the clock of the files.
 fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
@@ -171,28 +202,59 @@ mod tests {
 
     use super::*;
 
-    const KEPT: Stamp = Stamp { size_bytes: 5, mtime_ns: 6, ctime_ns: 7, inode: 8, mount: 9, trusted: true };
+    const KEPT: Stamp = Stamp {
+        size_bytes: 5,
+        mtime_ns: 6,
+        ctime_ns: 7,
+        inode: 8,
+        mount: 9,
+        trusted: true,
+    };
 
     #[test]
     fn a_file_is_its_size_times_and_inode_within_a_mount_and_its_size_and_time_elsewhere() {
-        let untrusted_now = Stamp { trusted: false, ..KEPT };
+        let untrusted_now = Stamp {
+            trusted: false,
+            ..KEPT
+        };
         assert!(KEPT.still_holds(&KEPT) && KEPT.still_holds(&untrusted_now));
         let others = [
-            Stamp { size_bytes: 0, ..KEPT },
-            Stamp { mtime_ns: 0, ..KEPT },
-            Stamp { ctime_ns: 0, ..KEPT },
+            Stamp {
+                size_bytes: 0,
+                ..KEPT
+            },
+            Stamp {
+                mtime_ns: 0,
+                ..KEPT
+            },
+            Stamp {
+                ctime_ns: 0,
+                ..KEPT
+            },
             Stamp { inode: 0, ..KEPT },
         ];
         assert!(others.iter().all(|other| !KEPT.still_holds(other)));
         let later = others.map(|other| KEPT.still_holds(&Stamp { mount: 0, ..other }));
         assert_eq!(later, [false, false, false, true]);
-        let elsewhere = others.map(|other| KEPT.still_holds(&Stamp { mount: 1 << 32, ..other }));
+        let elsewhere = others.map(|other| {
+            KEPT.still_holds(&Stamp {
+                mount: 1 << 32,
+                ..other
+            })
+        });
         assert_eq!(elsewhere, [false, false, true, true]);
     }
 
     #[test]
     fn reads_back_as_it_was_written_down() {
-        for stamp in [KEPT, Stamp { trusted: false, mtime_ns: -1, ..KEPT }] {
+        for stamp in [
+            KEPT,
+            Stamp {
+                trusted: false,
+                mtime_ns: -1,
+                ..KEPT
+            },
+        ] {
             assert_eq!(Stamp::from_bytes(&stamp.to_bytes()), Some(stamp));
         }
         assert_eq!(Stamp::from_bytes(&[0; STAMP_BYTES]), None);
@@ -200,7 +262,13 @@ mod tests {
 
     #[test]
     fn what_was_not_trusted_when_it_was_taken_never_holds_later() {
-        assert!(!Stamp { trusted: false, ..KEPT }.still_holds(&KEPT));
+        assert!(
+            !Stamp {
+                trusted: false,
+                ..KEPT
+            }
+            .still_holds(&KEPT)
+        );
     }
 
     #[test]
@@ -209,9 +277,17 @@ mod tests {
         let path = folder.path().join("file");
         fs::write(&path, b"12345").unwrap();
         let set = fs::FileTimes::new().set_modified(UNIX_EPOCH);
-        fs::File::options().write(true).open(&path).unwrap().set_times(set).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_times(set)
+            .unwrap();
         let (stamp, kind) = Stamp::of_path(&path).unwrap();
-        assert_eq!((stamp.size_bytes, stamp.mtime_ns, stamp.trusted), (5, 0, false));
+        assert_eq!(
+            (stamp.size_bytes, stamp.mtime_ns, stamp.trusted),
+            (5, 0, false)
+        );
         assert!(kind.is_file());
         assert!(stamp.is_same(&Stamp::of_file(fs::File::open(&path).unwrap()).unwrap()));
     }
@@ -219,7 +295,8 @@ mod tests {
     #[test]
     fn a_file_that_rested_is_trusted() {
         const S: i64 = 1_000_000_000;
-        let trusted_at_10 = |mtime_s: i64, ctime_s: i64| is_trusted(mtime_s * S, ctime_s * S, 10 * S);
+        let trusted_at_10 =
+            |mtime_s: i64, ctime_s: i64| is_trusted(mtime_s * S, ctime_s * S, 10 * S);
         assert!(trusted_at_10(8, 8) && trusted_at_10(8, 0) && trusted_at_10(100, 8));
         assert!(!trusted_at_10(9, 8) && !trusted_at_10(8, 9) && !trusted_at_10(0, 100));
     }

@@ -13,7 +13,10 @@ pub(crate) struct ThreadTime {
 
 impl ThreadTime {
     /// Of this thread, now.
-    #[allow(unsafe_code, reason = "the standard library does not tell how a thread spent its time")]
+    #[allow(
+        unsafe_code,
+        reason = "the standard library does not tell how a thread spent its time"
+    )]
     pub(crate) fn now() -> Self {
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: the pointer is to a rusage that lives until after the call, and all zeros are a valid rusage, so it is
@@ -23,13 +26,20 @@ impl ThreadTime {
             usage.assume_init()
         };
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-        Self { busy_s: seconds(usage.ru_utime) + seconds(usage.ru_stime), sleeps: usage.ru_nvcsw }
+        Self {
+            busy_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            sleeps: usage.ru_nvcsw,
+        }
     }
 
     /// How much of `took` since this was made the thread slept.
     pub(crate) fn slept_s(self, took: Duration) -> f64 {
         let now = Self::now();
-        if now.sleeps == self.sleeps { 0.0 } else { (took.as_secs_f64() - (now.busy_s - self.busy_s)).max(0.0) }
+        if now.sleeps == self.sleeps {
+            0.0
+        } else {
+            (took.as_secs_f64() - (now.busy_s - self.busy_s)).max(0.0)
+        }
     }
 }
 

@@ -24,7 +24,11 @@ const NAMES_MAX: u32 = 1000;
 /// Where a rank's trace goes: `trace.jsonl` is `trace.rank3.jsonl` for rank 3 of several. What is no file, a terminal say,
 /// is shared.
 pub fn path_of(path: &Path, rank: u32, world: u32) -> PathBuf {
-    if world < 2 || is_special(path) { path.to_owned() } else { marked(path, &format!("rank{rank}")) }
+    if world < 2 || is_special(path) {
+        path.to_owned()
+    } else {
+        marked(path, &format!("rank{rank}"))
+    }
 }
 
 /// With a word before the ending of its name.
@@ -63,8 +67,16 @@ impl Trace {
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         let (file, path) = open_own(path)?;
         let holder = std::process::id();
-        let out = Out { file: Some(BufWriter::new(file)), holder, problem: None };
-        Ok(Self { began: Instant::now(), path, out: Mutex::new(out) })
+        let out = Out {
+            file: Some(BufWriter::new(file)),
+            holder,
+            problem: None,
+        };
+        Ok(Self {
+            began: Instant::now(),
+            path,
+            out: Mutex::new(out),
+        })
     }
 
     /// A sample was read.
@@ -86,7 +98,9 @@ impl Trace {
         self.line(json!({ "event": "end", "end": what }));
         let mut out = self.out();
         if let Some(mut writer) = out.file.take() {
-            let flushed = writer.flush().and_then(|()| self.check_place(writer.get_ref()));
+            let flushed = writer
+                .flush()
+                .and_then(|()| self.check_place(writer.get_ref()));
             out.unlock(&writer);
             drop(out);
             self.note(flushed);
@@ -112,7 +126,10 @@ impl Trace {
         if out.problem.is_some() {
             return;
         }
-        let said = format!("trace {}: {cause}; what happened from here on is not in it", shown(&self.path));
+        let said = format!(
+            "trace {}: {cause}; what happened from here on is not in it",
+            shown(&self.path)
+        );
         tracing::warn!("{said}");
         out.problem = Some(said);
         if let Some(writer) = out.file.take() {
@@ -130,7 +147,9 @@ impl Trace {
         if named.ok() == Some(place(file.metadata()?)) {
             return Ok(());
         }
-        Err(io::Error::other("it was removed or replaced while it was written"))
+        Err(io::Error::other(
+            "it was removed or replaced while it was written",
+        ))
     }
 
     fn out(&self) -> MutexGuard<'_, Out> {
@@ -155,10 +174,16 @@ fn open_own(path: &Path) -> io::Result<(File, PathBuf)> {
         return Ok((options.open(path)?, path.to_owned()));
     }
     for number in 0..NAMES_MAX {
-        let tried = if number == 0 { path.to_owned() } else { marked(path, &number.to_string()) };
+        let tried = if number == 0 {
+            path.to_owned()
+        } else {
+            marked(path, &number.to_string())
+        };
         let file = options.open(&tried)?;
         // On a storage without locks nothing is said to be taken.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
+        if flock(&file, FlockOperation::NonBlockingLockExclusive)
+            == Err(rustix::io::Errno::WOULDBLOCK)
+        {
             continue;
         }
         file.set_len(0)?;
@@ -168,7 +193,9 @@ fn open_own(path: &Path) -> io::Result<(File, PathBuf)> {
         }
         return Ok((file, tried));
     }
-    Err(io::Error::other(format!("{NAMES_MAX} jobs are writing to files of this name")))
+    Err(io::Error::other(format!(
+        "{NAMES_MAX} jobs are writing to files of this name"
+    )))
 }
 
 /// What people call an origin.
@@ -198,8 +225,14 @@ mod tests {
         for step in 0..3 {
             second.batch(0, step, 1, 0.0);
         }
-        assert_eq!((second.end(&json!({})), first.end(&json!({}))), (None, None));
-        assert_eq!((lines(&path), lines(&folder.path().join("trace.1.jsonl"))), (2, 4));
+        assert_eq!(
+            (second.end(&json!({})), first.end(&json!({}))),
+            (None, None)
+        );
+        assert_eq!(
+            (lines(&path), lines(&folder.path().join("trace.1.jsonl"))),
+            (2, 4)
+        );
         let third = Trace::create(&path).unwrap();
         assert_eq!(third.end(&json!({})), None);
         assert_eq!(lines(&path), 1, "one that is over is written over");
@@ -207,10 +240,22 @@ mod tests {
 
     #[test]
     fn ranks_have_files_of_their_own() {
-        assert_eq!(path_of(Path::new("a/trace.jsonl"), 3, 8), Path::new("a/trace.rank3.jsonl"));
-        assert_eq!(path_of(Path::new("a/trace"), 0, 2), Path::new("a/trace.rank0"));
-        assert_eq!(path_of(Path::new("a/trace.jsonl"), 0, 1), Path::new("a/trace.jsonl"));
-        assert_eq!(path_of(Path::new("/dev/null"), 3, 8), Path::new("/dev/null"));
+        assert_eq!(
+            path_of(Path::new("a/trace.jsonl"), 3, 8),
+            Path::new("a/trace.rank3.jsonl")
+        );
+        assert_eq!(
+            path_of(Path::new("a/trace"), 0, 2),
+            Path::new("a/trace.rank0")
+        );
+        assert_eq!(
+            path_of(Path::new("a/trace.jsonl"), 0, 1),
+            Path::new("a/trace.jsonl")
+        );
+        assert_eq!(
+            path_of(Path::new("/dev/null"), 3, 8),
+            Path::new("/dev/null")
+        );
     }
 
     #[test]
@@ -220,11 +265,19 @@ mod tests {
             full.batch(0, step, 1, 0.0);
         }
         let said = full.end(&json!({})).unwrap();
-        assert!(said.starts_with("trace /dev/full: No space left on device"), "{said}");
+        assert!(
+            said.starts_with("trace /dev/full: No space left on device"),
+            "{said}"
+        );
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace.jsonl");
         let removed = Trace::create(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        assert!(removed.end(&json!({})).unwrap().contains("it was removed or replaced"));
+        assert!(
+            removed
+                .end(&json!({}))
+                .unwrap()
+                .contains("it was removed or replaced")
+        );
     }
 }

@@ -44,7 +44,11 @@ impl World {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("data/class")).unwrap();
-        let world = Self { root, immutable: false, staging_bytes: 1 << 20 };
+        let world = Self {
+            root,
+            immutable: false,
+            staging_bytes: 1 << 20,
+        };
         (0..SAMPLES).for_each(|sample| world.write(sample, "first"));
         world
     }
@@ -67,13 +71,28 @@ impl World {
     /// A job on the dataset as it is listed or saved.
     fn job(&self, epochs: u32, on_error: OnError) -> (Job, Arc<Looked>) {
         let catalogs = self.root.path().join("catalogs");
-        let listing = Listing { cache: Some(&catalogs), trusted: false, threads: 2, progress: None };
-        let dataset = Arc::new(Dataset::image_folder(&self.root.path().join("data"), &listing).unwrap());
-        let source = Arc::new(Looked { files: LocalFiles::new(Arc::clone(&dataset)), looks: AtomicU64::new(0) });
-        let disk =
-            TierKind::Disk { path: self.root.path().join("cache"), free_space_floor_bytes: 0, trust_folder: false };
+        let listing = Listing {
+            cache: Some(&catalogs),
+            trusted: false,
+            threads: 2,
+            progress: None,
+        };
+        let dataset =
+            Arc::new(Dataset::image_folder(&self.root.path().join("data"), &listing).unwrap());
+        let source = Arc::new(Looked {
+            files: LocalFiles::new(Arc::clone(&dataset)),
+            looks: AtomicU64::new(0),
+        });
+        let disk = TierKind::Disk {
+            path: self.root.path().join("cache"),
+            free_space_floor_bytes: 0,
+            trust_folder: false,
+        };
         let plain = job_spec(&Made::new(1, 0, 0));
-        let mut config = Config { tiers: vec![tier(disk, 1 << 20)], ..Config::default() };
+        let mut config = Config {
+            tiers: vec![tier(disk, 1 << 20)],
+            ..Config::default()
+        };
         config.source.immutable = self.immutable;
         config.staging.capacity_bytes = self.staging_bytes;
         let spec = JobSpec {
@@ -95,7 +114,11 @@ impl World {
         let samples = all(&job).unwrap();
         let stats = job.stats();
         job.close();
-        Delivered { samples, stats, looks: source.looks.load(Ordering::Relaxed) }
+        Delivered {
+            samples,
+            stats,
+            looks: source.looks.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -125,7 +148,9 @@ impl Source for Looked {
 }
 
 fn content(sample: usize, version: &str) -> Vec<u8> {
-    format!("sample {sample} {version} ").repeat(50).into_bytes()
+    format!("sample {sample} {version} ")
+        .repeat(50)
+        .into_bytes()
 }
 
 /// All samples from where the job stands.
@@ -134,7 +159,12 @@ fn all(job: &Job) -> Result<Vec<(SampleId, Vec<u8>)>, JobError> {
     loop {
         match job.next_batch(Duration::from_secs(10))? {
             Asked::Batch(batch) => {
-                samples.extend(batch.samples.iter().map(|sample| (sample.id, sample.lease.bytes().to_vec())));
+                samples.extend(
+                    batch
+                        .samples
+                        .iter()
+                        .map(|sample| (sample.id, sample.lease.bytes().to_vec())),
+                );
             }
             Asked::NotYet => panic!("no batch in 10 s"),
             Asked::End => return Ok(samples),
@@ -148,7 +178,10 @@ impl Delivered {
         assert_eq!(self.samples.len(), SAMPLES * epochs);
         for (place, (id, data)) in self.samples.iter().enumerate() {
             assert_eq!(id.index(), place % SAMPLES);
-            assert!(*data == content(id.index(), version(id.index())), "sample {id}");
+            assert!(
+                *data == content(id.index(), version(id.index())),
+                "sample {id}"
+            );
         }
     }
 
@@ -163,19 +196,33 @@ fn what_did_not_change_is_served_from_the_tier_after_one_look_a_job() {
     assert_eq!(world.run(1).source_reads(), SAMPLES as u64);
     let warm = world.run(3);
     warm.assert_all(3, |_| "first");
-    assert_eq!((warm.source_reads(), warm.looks, warm.stats.stale), (0, SAMPLES as u64, 0));
+    assert_eq!(
+        (warm.source_reads(), warm.looks, warm.stats.stale),
+        (0, SAMPLES as u64, 0)
+    );
 }
 
 #[test]
 fn files_rewritten_in_place_with_the_same_sizes_are_read_anew_and_kept() {
     let world = World::new().rested();
     world.run(1);
-    (0..SAMPLES).step_by(2).for_each(|sample| world.write(sample, "other"));
+    (0..SAMPLES)
+        .step_by(2)
+        .for_each(|sample| world.write(sample, "other"));
     let changed = World::rested(world);
-    let version = |sample: usize| if sample.is_multiple_of(2) { "other" } else { "first" };
+    let version = |sample: usize| {
+        if sample.is_multiple_of(2) {
+            "other"
+        } else {
+            "first"
+        }
+    };
     let second = changed.run(2);
     second.assert_all(2, version);
-    assert_eq!((second.source_reads(), second.stats.stale, second.stats.lost), (10, 10, 0));
+    assert_eq!(
+        (second.source_reads(), second.stats.stale, second.stats.lost),
+        (10, 10, 0)
+    );
     let third = changed.run(1);
     third.assert_all(1, version);
     assert_eq!(third.source_reads(), 0);
@@ -189,7 +236,12 @@ fn files_rewritten_in_place_with_other_sizes_are_measured_again_before_the_first
     for on_error in [OnError::Raise, OnError::Skip] {
         let (job, _) = world.job(2, on_error);
         let (samples, stats) = (all(&job).unwrap(), job.stats());
-        Delivered { samples, stats, looks: 0 }.assert_all(2, |_| "second version");
+        Delivered {
+            samples,
+            stats,
+            looks: 0,
+        }
+        .assert_all(2, |_| "second version");
         assert_eq!(job.stats().skipped, 0);
         (0..SAMPLES).for_each(|sample| world.write(sample, "second version"));
     }
@@ -198,14 +250,26 @@ fn files_rewritten_in_place_with_other_sizes_are_measured_again_before_the_first
 #[test]
 fn a_file_of_another_size_behind_the_first_batch_is_named_and_the_next_start_lists() {
     // Too little room to look far ahead.
-    let world = World { staging_bytes: 6_000, ..World::new().rested() };
+    let world = World {
+        staging_bytes: 6_000,
+        ..World::new().rested()
+    };
     world.run(1);
     world.write(SAMPLES - 1, "second version");
     let (job, _) = world.job(1, OnError::Raise);
     let error = all(&job).unwrap_err().to_string();
-    assert!(error.contains("19.png") && error.contains("start again"), "{error}");
+    assert!(
+        error.contains("19.png") && error.contains("start again"),
+        "{error}"
+    );
     job.close();
-    let version = |sample: usize| if sample == SAMPLES - 1 { "second version" } else { "first" };
+    let version = |sample: usize| {
+        if sample == SAMPLES - 1 {
+            "second version"
+        } else {
+            "first"
+        }
+    };
     world.run(1).assert_all(1, version);
 }
 
@@ -216,7 +280,12 @@ fn a_file_replaced_by_one_of_the_same_size_and_time_is_read_anew() {
     let (path, new) = (world.path(3), world.root.path().join("new"));
     let before = fs::metadata(&path).unwrap().modified().unwrap();
     fs::write(&new, content(3, "other")).unwrap();
-    File::options().write(true).open(&new).unwrap().set_times(FileTimes::new().set_modified(before)).unwrap();
+    File::options()
+        .write(true)
+        .open(&new)
+        .unwrap()
+        .set_times(FileTimes::new().set_modified(before))
+        .unwrap();
     fs::rename(&new, &path).unwrap();
     let delivered = world.run(1);
     delivered.assert_all(1, |sample| if sample == 3 { "other" } else { "first" });
@@ -240,7 +309,10 @@ fn a_file_that_is_gone_is_an_error_though_a_tier_has_it() {
     let (job, _) = world.job(1, OnError::Raise);
     fs::remove_file(folder.join("07.png")).unwrap();
     let error = all(&job).unwrap_err().to_string();
-    assert!(error.contains("07.png") && error.contains("No such file"), "{error}");
+    assert!(
+        error.contains("07.png") && error.contains("No such file"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -248,15 +320,25 @@ fn samples_are_skipped_from_the_start_where_not_all_files_can_be_measured_again(
     let world = World::new();
     let (job, _) = world.job(1, OnError::Skip);
     fs::remove_file(world.path(3)).unwrap();
-    fs::write(world.path(4), b"longer than all the others, by far: it was listed with another size").unwrap();
+    fs::write(
+        world.path(4),
+        b"longer than all the others, by far: it was listed with another size",
+    )
+    .unwrap();
     let delivered = all(&job).unwrap();
     assert_eq!((delivered.len(), job.stats().skipped), (SAMPLES, 2));
-    assert_eq!(delivered[3].0, delivered[4].0, "what is next stands in for both");
+    assert_eq!(
+        delivered[3].0, delivered[4].0,
+        "what is next stands in for both"
+    );
 }
 
 #[test]
 fn nobody_looks_at_a_source_that_is_said_not_to_change() {
-    let world = World { immutable: true, ..World::new() };
+    let world = World {
+        immutable: true,
+        ..World::new()
+    };
     world.run(1);
     let warm = world.run(2);
     assert_eq!((warm.source_reads(), warm.looks), (0, 0));

@@ -18,22 +18,36 @@ use self::common::{Made, batches, job_spec, tier};
 /// Encoded images of all kinds, many times over.
 fn encoded(count: usize) -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../image/tests/data");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     files.sort();
     let (pipeline, mut scratch) = (pipeline(), Scratch::default());
     let mut into = vec![0; pipeline.output().bytes];
     let mut whole = |bytes: &Vec<u8>| pipeline.run(bytes, KEY, &mut scratch, &mut into).is_ok();
-    let files: Vec<Vec<u8>> = files.iter().filter_map(|file| std::fs::read(file).ok()).filter(|b| whole(b)).collect();
+    let files: Vec<Vec<u8>> = files
+        .iter()
+        .filter_map(|file| std::fs::read(file).ok())
+        .filter(|b| whole(b))
+        .collect();
     assert!(files.len() > 5, "there are fixtures in {folder}");
     files.iter().cycle().take(count).cloned().collect()
 }
 
 const SEED: u64 = 5;
-const KEY: Key = Key { seed: SEED, epoch: 0, sample: 0 };
+const KEY: Key = Key {
+    seed: SEED,
+    epoch: 0,
+    sample: 0,
+};
 
 fn pipeline() -> Pipeline {
     let crop = RandomResizedCrop::new(Size::square(16));
-    let transforms = [Transform::RandomResizedCrop(crop), Transform::RandomHorizontalFlip(0.5)];
+    let transforms = [
+        Transform::RandomResizedCrop(crop),
+        Transform::RandomHorizontalFlip(0.5),
+    ];
     Pipeline::new(&transforms, Dtype::Uint8, Layout::Chw).unwrap()
 }
 
@@ -46,8 +60,19 @@ fn tensors_do_not_depend_on_threads_tiers_policies_and_ranks() {
     for epoch in 0..2u64 {
         for sample in 0..41u32 {
             let mut tensor = vec![0; bytes];
-            let key = Key { seed: SEED, epoch, sample: u64::from(sample) };
-            pipeline.run(source.content(foresee_core::ids::SampleId(sample)), key, &mut scratch, &mut tensor).unwrap();
+            let key = Key {
+                seed: SEED,
+                epoch,
+                sample: u64::from(sample),
+            };
+            pipeline
+                .run(
+                    source.content(foresee_core::ids::SampleId(sample)),
+                    key,
+                    &mut scratch,
+                    &mut tensor,
+                )
+                .unwrap();
             expected.insert((epoch as u32, sample), tensor);
         }
     }
@@ -58,20 +83,35 @@ fn tensors_do_not_depend_on_threads_tiers_policies_and_ranks() {
         for rank in 0..world {
             let mut spec = job_spec(&source);
             (spec.batch_size, spec.epochs, spec.rank, spec.world) = (4, 2, rank, world);
-            (spec.shuffle, spec.tail, spec.policy) = (Shuffle::Torch { seed: 9 }, Tail::Exact, (*policy).into());
-            spec.images = Some(Images { pipeline: Arc::clone(&pipeline), seed: SEED });
+            (spec.shuffle, spec.tail, spec.policy) =
+                (Shuffle::Torch { seed: 9 }, Tail::Exact, (*policy).into());
+            spec.images = Some(Images {
+                pipeline: Arc::clone(&pipeline),
+                seed: SEED,
+            });
             spec.config.staging.threads = Threads::Number(threads);
             spec.config.staging.capacity_bytes = (bytes * (1 + 3 * index)) as u64;
             let path = folder.path().join(rank.to_string());
-            let disk = TierKind::Disk { path, free_space_floor_bytes: 0, trust_folder: false };
-            spec.config.tiers = vec![tier(TierKind::Memory, source.total() / 3), tier(disk, source.total() / 3)];
+            let disk = TierKind::Disk {
+                path,
+                free_space_floor_bytes: 0,
+                trust_folder: false,
+            };
+            spec.config.tiers = vec![
+                tier(TierKind::Memory, source.total() / 3),
+                tier(disk, source.total() / 3),
+            ];
             let job = Job::new(spec).unwrap();
             for batch in batches(&job) {
                 let whole = batch.tensor().unwrap();
                 assert_eq!(whole.len(), bytes * batch.samples.len());
                 for (sample, part) in batch.samples.iter().zip(whole.chunks(bytes)) {
                     assert_eq!(sample.lease.bytes(), part);
-                    assert!(got.insert((batch.epoch, sample.id.0), part.to_vec()).is_none(), "once an epoch");
+                    assert!(
+                        got.insert((batch.epoch, sample.id.0), part.to_vec())
+                            .is_none(),
+                        "once an epoch"
+                    );
                 }
             }
         }
@@ -86,16 +126,26 @@ fn what_is_no_image_is_named_or_skipped() {
     let source = Made::with(content);
     let mut spec = job_spec(&source);
     (spec.batch_size, spec.shuffle) = (5, Shuffle::Sequential);
-    spec.images = Some(Images { pipeline: Arc::new(pipeline()), seed: 0 });
+    spec.images = Some(Images {
+        pipeline: Arc::new(pipeline()),
+        seed: 0,
+    });
     spec.config.staging.capacity_bytes = 1 << 20;
     let job = Job::new(spec.clone()).unwrap();
     for _ in 0..2 {
-        let error = job.next_batch(Duration::from_secs(60)).err().unwrap().to_string();
+        let error = job
+            .next_batch(Duration::from_secs(60))
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.starts_with("rank 0: sample 3 (made 3): "), "{error}");
     }
     spec.on_error = OnError::Skip;
     let job = Job::new(spec).unwrap();
-    let ids: Vec<u32> = batches(&job).flat_map(|batch| batch.samples).map(|sample| sample.id.0).collect();
+    let ids: Vec<u32> = batches(&job)
+        .flat_map(|batch| batch.samples)
+        .map(|sample| sample.id.0)
+        .collect();
     assert_eq!(ids, [0, 1, 2, 4, 4, 5, 6, 7, 8, 9]);
     assert_eq!(job.stats().skipped, 1);
 }
@@ -105,10 +155,14 @@ fn three_batches_are_room_enough_for_a_trainer_that_holds_one() {
     let source = Made::with(encoded(38));
     let mut spec = job_spec(&source);
     (spec.batch_size, spec.epochs) = (4, 40);
-    spec.images = Some(Images { pipeline: Arc::new(pipeline()), seed: 0 });
+    spec.images = Some(Images {
+        pipeline: Arc::new(pipeline()),
+        seed: 0,
+    });
     spec.config.staging.threads = Threads::Number(3);
     // The last batch of an epoch has two samples, so that batches lie in many places of the ring.
-    spec.config.staging.capacity_bytes = 3 * 4 * spec.images.as_ref().unwrap().pipeline.output().bytes as u64;
+    spec.config.staging.capacity_bytes =
+        3 * 4 * spec.images.as_ref().unwrap().pipeline.output().bytes as u64;
     let job = Job::new(spec).unwrap();
     let mut held = None;
     for batch in batches(&job) {

@@ -30,7 +30,11 @@ fn forty_open_jobs_all_deliver() {
         .iter()
         .map(|job| {
             let job = Arc::clone(job);
-            thread::spawn(move || batches(&job).map(|batch| batch.samples.len()).sum::<usize>())
+            thread::spawn(move || {
+                batches(&job)
+                    .map(|batch| batch.samples.len())
+                    .sum::<usize>()
+            })
         })
         .collect();
     for trainer in trainers {
@@ -41,7 +45,11 @@ fn forty_open_jobs_all_deliver() {
 /// A job on a tier on disk in this folder, with room for so much of the dataset.
 fn on_disk(source: &Made, folder: &Path, percent: u64) -> JobSpec {
     let mut spec = job_spec(source);
-    let kind = TierKind::Disk { path: folder.to_owned(), free_space_floor_bytes: 0, trust_folder: false };
+    let kind = TierKind::Disk {
+        path: folder.to_owned(),
+        free_space_floor_bytes: 0,
+        trust_folder: false,
+    };
     spec.config.tiers = vec![tier(kind, source.total() * percent / 100)];
     spec.epochs = 3;
     spec
@@ -50,7 +58,9 @@ fn on_disk(source: &Made, folder: &Path, percent: u64) -> JobSpec {
 /// All samples of a job, checked byte for byte.
 fn checked(job: &Job, source: &Made) -> usize {
     let samples = batches(job).flat_map(|batch| batch.samples);
-    samples.inspect(|sample| assert_eq!(sample.lease.bytes(), source.content(sample.id))).count()
+    samples
+        .inspect(|sample| assert_eq!(sample.lease.bytes(), source.content(sample.id)))
+        .count()
 }
 
 #[test]

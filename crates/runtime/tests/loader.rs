@@ -28,7 +28,12 @@ fn delivered(job: &Job, source: &Made) -> BTreeMap<u32, Vec<SampleId>> {
     let mut epochs: BTreeMap<u32, Vec<SampleId>> = BTreeMap::new();
     for batch in batches(job) {
         for sample in batch.samples.iter().filter(|sample| !sample.padded) {
-            assert_eq!(sample.lease.bytes(), source.content(sample.id), "sample {}", sample.id);
+            assert_eq!(
+                sample.lease.bytes(),
+                source.content(sample.id),
+                "sample {}",
+                sample.id
+            );
             epochs.entry(batch.epoch).or_default().push(sample.id);
         }
     }
@@ -52,27 +57,45 @@ fn next_ids(asked: Result<Asked, JobError>) -> Vec<u32> {
 type Steps = (Vec<((u32, u32), Vec<u32>)>, Option<Saved>);
 
 /// At most so many steps of two samples a rank, from the beginning or from where another job stood.
-fn steps(source: &Made, world: u32, seed: u64, tail: Tail, from: Option<&Saved>, most: usize) -> Steps {
+fn steps(
+    source: &Made,
+    world: u32,
+    seed: u64,
+    tail: Tail,
+    from: Option<&Saved>,
+    most: usize,
+) -> Steps {
     let mut all: Vec<((u32, u32), Vec<u32>)> = Vec::new();
     let mut saved = None;
     for rank in 0..world {
         let mut spec = job_spec(source);
         (spec.batch_size, spec.epochs, spec.rank, spec.world) = (2, 3, rank, world);
         (spec.shuffle, spec.tail) = (Shuffle::Torch { seed }, tail);
-        let Ok(job) = Job::new(spec) else { return (all, None) };
+        let Ok(job) = Job::new(spec) else {
+            return (all, None);
+        };
         if let Some(from) = from {
             job.load(from).unwrap();
         }
         for (place, batch) in batches(&job).take(most).enumerate() {
-            let new = batch.samples.iter().filter(|sample| !sample.padded).map(|sample| sample.id.0);
+            let new = batch
+                .samples
+                .iter()
+                .filter(|sample| !sample.padded)
+                .map(|sample| sample.id.0);
             if rank == 0 {
                 all.push(((batch.epoch, batch.step), new.collect()));
             } else {
                 all[place].1.extend(new);
             }
-            let is_left_out =
-                tail == Tail::Pad && batch.samples.is_empty() && from.is_none_or(|from| from.global_batch >= world);
-            assert!(!is_left_out, "rank {rank} has no sample in epoch {}, step {}", batch.epoch, batch.step);
+            let is_left_out = tail == Tail::Pad
+                && batch.samples.is_empty()
+                && from.is_none_or(|from| from.global_batch >= world);
+            assert!(
+                !is_left_out,
+                "rank {rank} has no sample in epoch {}, step {}",
+                batch.epoch, batch.step
+            );
         }
         saved = Some(job.save());
     }
@@ -244,13 +267,23 @@ fn a_broken_sample_is_named_and_the_job_goes_on_when_it_is_mended() {
     assert_eq!(next_ids(job.next_batch(MINUTE)), [0, 1, 2, 3, 4]);
     for _ in 0..2 {
         let error = job.next_batch(MINUTE).err().unwrap().to_string();
-        assert_eq!(error, "rank 0: sample 7 (made 7): No such file or directory (os error 2)");
+        assert_eq!(
+            error,
+            "rank 0: sample 7 (made 7): No such file or directory (os error 2)"
+        );
         assert_eq!(job.place(), (0, 1));
     }
     source.break_sample(SampleId(7), false);
-    let Ok(Asked::Batch(batch)) = job.next_batch(MINUTE) else { panic!("the sample was mended") };
+    let Ok(Asked::Batch(batch)) = job.next_batch(MINUTE) else {
+        panic!("the sample was mended")
+    };
     assert_eq!(ids(&batch), [5, 6, 7, 8, 9]);
-    assert!(batch.samples.iter().all(|sample| sample.lease.bytes() == source.content(sample.id)));
+    assert!(
+        batch
+            .samples
+            .iter()
+            .all(|sample| sample.lease.bytes() == source.content(sample.id))
+    );
 }
 
 #[test]
@@ -259,13 +292,21 @@ fn a_broken_sample_can_be_skipped_and_the_next_one_takes_its_place() {
     source.break_sample(SampleId(7), true);
     source.break_sample(SampleId(8), true);
     let mut spec = job_spec(&source);
-    (spec.batch_size, spec.shuffle, spec.on_error, spec.epochs) = (20, Shuffle::Sequential, OnError::Skip, 2);
+    (spec.batch_size, spec.shuffle, spec.on_error, spec.epochs) =
+        (20, Shuffle::Sequential, OnError::Skip, 2);
     spec.config.tiers = vec![tier(TierKind::Memory, source.total())];
     let job = Job::new(spec).unwrap();
     for batch in batches(&job) {
-        let expected: Vec<u32> = (0..20).map(|id| if id == 7 || id == 8 { 9 } else { id }).collect();
+        let expected: Vec<u32> = (0..20)
+            .map(|id| if id == 7 || id == 8 { 9 } else { id })
+            .collect();
         assert_eq!(ids(&batch), expected);
-        assert!(batch.samples.iter().all(|sample| sample.lease.bytes() == source.content(sample.id)));
+        assert!(
+            batch
+                .samples
+                .iter()
+                .all(|sample| sample.lease.bytes() == source.content(sample.id))
+        );
     }
     assert_eq!(job.stats().skipped, 4);
 }
@@ -278,7 +319,10 @@ fn a_trainer_that_keeps_everything_gets_everything() {
     spec.config.staging.capacity_bytes = source.largest();
     let job = Job::new(spec).unwrap();
     let all: Vec<Batch> = batches(&job).collect();
-    assert_eq!(all.iter().map(|batch| batch.samples.len()).sum::<usize>(), 150);
+    assert_eq!(
+        all.iter().map(|batch| batch.samples.len()).sum::<usize>(),
+        150
+    );
     for sample in all.iter().flat_map(|batch| &batch.samples) {
         assert_eq!(sample.lease.bytes(), source.content(sample.id));
     }
@@ -324,7 +368,9 @@ impl Source for Watched {
 }
 
 /// A job of 600 samples with one loader thread on such a source.
-fn watched(before: impl Fn() -> Result<(), ReadError> + Send + Sync + 'static) -> (Job, Arc<Watched>) {
+fn watched(
+    before: impl Fn() -> Result<(), ReadError> + Send + Sync + 'static,
+) -> (Job, Arc<Watched>) {
     watched_with(before, |_| ())
 }
 
@@ -334,7 +380,11 @@ fn watched_with(
 ) -> (Job, Arc<Watched>) {
     let made = Made::new(200, 3, 0);
     let mut spec = job_spec(&made);
-    let source = Arc::new(Watched { made, before: Box::new(before), readers: Mutex::default() });
+    let source = Arc::new(Watched {
+        made,
+        before: Box::new(before),
+        readers: Mutex::default(),
+    });
     (spec.batch_size, spec.epochs, spec.source) = (8, 3, Arc::clone(&source) as Arc<dyn Source>);
     spec.config.staging.threads = Threads::Number(1);
     configure(&mut spec.config);
@@ -359,12 +409,30 @@ fn a_trainer_that_would_wait_helps_where_reads_are_a_matter_of_copying_and_only_
             });
             let mut samples = 0;
             while samples < 600 {
-                let asked = if one_by_one { job.next_sample(MINUTE) } else { job.next_batch(MINUTE) };
-                let Asked::Batch(batch) = asked.unwrap() else { panic!("there is more") };
-                assert!(batch.samples.iter().all(|sample| sample.lease.bytes() == source.made.content(sample.id)));
+                let asked = if one_by_one {
+                    job.next_sample(MINUTE)
+                } else {
+                    job.next_batch(MINUTE)
+                };
+                let Asked::Batch(batch) = asked.unwrap() else {
+                    panic!("there is more")
+                };
+                assert!(
+                    batch
+                        .samples
+                        .iter()
+                        .all(|sample| sample.lease.bytes() == source.made.content(sample.id))
+                );
                 samples += batch.samples.len();
             }
-            assert_eq!(source.readers.lock().unwrap().contains(&thread::current().id()), helps);
+            assert_eq!(
+                source
+                    .readers
+                    .lock()
+                    .unwrap()
+                    .contains(&thread::current().id()),
+                helps
+            );
         }
     }
 }
@@ -372,8 +440,16 @@ fn a_trainer_that_would_wait_helps_where_reads_are_a_matter_of_copying_and_only_
 #[test]
 fn a_trainer_that_would_wait_helps_with_what_is_on_disk() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0, trust_folder: false };
-    let (trainer, hangs, gate) = (thread::current().id(), Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(())));
+    let disk = TierKind::Disk {
+        path: folder.path().join("cache"),
+        free_space_floor_bytes: 0,
+        trust_folder: false,
+    };
+    let (trainer, hangs, gate) = (
+        thread::current().id(),
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(Mutex::new(())),
+    );
     let (hanging, closed) = (Arc::clone(&hangs), Arc::clone(&gate));
     let before = move || {
         busy();
@@ -392,7 +468,12 @@ fn a_trainer_that_would_wait_helps_with_what_is_on_disk() {
     let mut got = Vec::new();
     let mut ask = |patience| match job.next_batch(patience).unwrap() {
         Asked::Batch(batch) => {
-            assert!(batch.samples.iter().all(|sample| sample.lease.bytes() == source.made.content(sample.id)));
+            assert!(
+                batch
+                    .samples
+                    .iter()
+                    .all(|sample| sample.lease.bytes() == source.made.content(sample.id))
+            );
             got.extend(ids(&batch));
             true
         }
@@ -409,7 +490,10 @@ fn a_trainer_that_would_wait_helps_with_what_is_on_disk() {
     drop(shut);
     while ask(MINUTE) {}
     got.sort_unstable();
-    assert_eq!(got, (0..200).flat_map(|sample| [sample; 2]).collect::<Vec<_>>());
+    assert_eq!(
+        got,
+        (0..200).flat_map(|sample| [sample; 2]).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -418,9 +502,17 @@ fn a_cache_folder_is_free_when_a_job_is_closed_while_its_trainer_helps() {
     let source = Made::with((0..200u8).map(|sample| vec![sample; 200_000]).collect());
     let make = || {
         let mut spec = job_spec(&source);
-        (spec.batch_size, spec.epochs, spec.config.staging.capacity_bytes) = (16, 1000, 64 << 20);
+        (
+            spec.batch_size,
+            spec.epochs,
+            spec.config.staging.capacity_bytes,
+        ) = (16, 1000, 64 << 20);
         spec.config.staging.threads = Threads::Number(1);
-        let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0, trust_folder: false };
+        let disk = TierKind::Disk {
+            path: folder.path().join("cache"),
+            free_space_floor_bytes: 0,
+            trust_folder: false,
+        };
         spec.config.tiers = vec![tier(disk, source.total())];
         Arc::new(Job::new(spec).unwrap())
     };
@@ -442,7 +534,11 @@ fn a_cache_folder_is_free_when_a_job_is_closed_while_its_trainer_helps() {
         });
         thread::sleep(Duration::from_micros(20_000 + 700 * round));
         job.close();
-        assert_eq!(next_ids(make().next_batch(MINUTE)).len(), 16, "round {round}");
+        assert_eq!(
+            next_ids(make().next_batch(MINUTE)).len(),
+            16,
+            "round {round}"
+        );
         let (_last, error) = trainer.join().unwrap();
         assert!(matches!(error, JobError::Closed), "{error}");
     }
@@ -450,14 +546,22 @@ fn a_cache_folder_is_free_when_a_job_is_closed_while_its_trainer_helps() {
 
 #[test]
 fn two_and_a_half_of_what_is_asked_for_at_a_time_are_staged() {
-    let source = Made::with((0..3000u32).map(|sample| vec![sample as u8; 20_000]).collect());
+    let source = Made::with(
+        (0..3000u32)
+            .map(|sample| vec![sample as u8; 20_000])
+            .collect(),
+    );
     let mut spec = job_spec(&source);
     (spec.batch_size, spec.config.staging.capacity_bytes) = (1000, 1 << 30);
     let job = Job::new(spec).unwrap();
     let _held = job.next_batch(MINUTE).unwrap();
     let began = Instant::now();
     while source.bytes_read() < 49_900_000 {
-        assert!(began.elapsed() < MINUTE, "{} bytes for batches of 20 MB", source.bytes_read());
+        assert!(
+            began.elapsed() < MINUTE,
+            "{} bytes for batches of 20 MB",
+            source.bytes_read()
+        );
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -468,7 +572,11 @@ fn a_trainer_that_helps_leaves_what_fails_to_the_threads() {
     let (job, _) = watched(move || {
         busy();
         // After some time reads fail as storage that stumbles does, and are tried again, with pauses.
-        if reads.fetch_add(1, Ordering::Relaxed) < 300 { Ok(()) } else { Err(io::Error::from_raw_os_error(5).into()) }
+        if reads.fetch_add(1, Ordering::Relaxed) < 300 {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(5).into())
+        }
     });
     let (began, mut longest) = (Instant::now(), Duration::ZERO);
     let error = loop {
@@ -481,7 +589,10 @@ fn a_trainer_that_helps_leaves_what_fails_to_the_threads() {
         }
     };
     assert!(error.to_string().contains("made "), "{error}");
-    assert!(longest < Duration::from_secs(1), "{longest:?}: it slept between tries");
+    assert!(
+        longest < Duration::from_secs(1),
+        "{longest:?}: it slept between tries"
+    );
 }
 
 #[test]
@@ -499,7 +610,10 @@ fn a_panic_while_the_trainer_helps_ends_the_job_with_an_error() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(&error, JobError::Defect(said) if said.contains("a defect")), "{error}");
+    assert!(
+        matches!(&error, JobError::Defect(said) if said.contains("a defect")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -513,21 +627,30 @@ fn a_job_that_keeps_all_threads_busy_does_not_starve_another() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                let Ok(Asked::Batch(_)) = first.next_batch(MINUTE) else { break };
+                let Ok(Asked::Batch(_)) = first.next_batch(MINUTE) else {
+                    break;
+                };
             }
         });
         let (second, _) = watched(busy);
         for _ in 0..5 {
             assert_eq!(next_ids(second.next_batch(MINUTE)).len(), 8);
         }
-        assert!(first.place().0 < 3, "the second job got nothing before the first was over");
+        assert!(
+            first.place().0 < 3,
+            "the second job got nothing before the first was over"
+        );
         done.store(true, Ordering::Relaxed);
     });
 }
 
 #[test]
 fn memory_that_was_used_is_used_again_before_more_is_touched() {
-    let source = Made::with((0..1000u32).map(|sample| vec![sample as u8; 60_000 + sample as usize]).collect());
+    let source = Made::with(
+        (0..1000u32)
+            .map(|sample| vec![sample as u8; 60_000 + sample as usize])
+            .collect(),
+    );
     let mut spec = job_spec(&source);
     (spec.batch_size, spec.config.staging.capacity_bytes) = (4, 1 << 30);
     let job = Job::new(spec).unwrap();
@@ -539,7 +662,10 @@ fn memory_that_was_used_is_used_again_before_more_is_touched() {
     }
     let touched = places.iter().max().unwrap() - places.iter().min().unwrap();
     assert_eq!(places.len(), 1000);
-    assert!(touched < 12 << 20, "{touched} bytes for 8 MiB ahead at most");
+    assert!(
+        touched < 12 << 20,
+        "{touched} bytes for 8 MiB ahead at most"
+    );
 }
 
 #[test]
@@ -570,7 +696,10 @@ fn seeking_keeps_what_tiers_hold_and_never_goes_back() {
     let rest = delivered(&job, &source);
     assert_eq!(rest.keys().copied().collect::<Vec<_>>(), [3, 4]);
     assert_eq!(source.bytes_read(), source.total());
-    assert_eq!(job.seek(1).unwrap_err().to_string(), "epoch 1 is not ahead: the job stands in epoch 5 of 5");
+    assert_eq!(
+        job.seek(1).unwrap_err().to_string(),
+        "epoch 1 is not ahead: the job stands in epoch 5 of 5"
+    );
 }
 
 #[test]
@@ -580,15 +709,25 @@ fn closing_frees_folder_and_budget_for_the_next_job_while_samples_are_still_held
     let make = || {
         let mut spec = job_spec(&source);
         (spec.batch_size, spec.epochs) = (4, 2);
-        let disk = TierKind::Disk { path: folder.path().join("cache"), free_space_floor_bytes: 0, trust_folder: false };
-        spec.config.tiers = vec![tier(TierKind::Memory, source.total() / 2), tier(disk, source.total())];
+        let disk = TierKind::Disk {
+            path: folder.path().join("cache"),
+            free_space_floor_bytes: 0,
+            trust_folder: false,
+        };
+        spec.config.tiers = vec![
+            tier(TierKind::Memory, source.total() / 2),
+            tier(disk, source.total()),
+        ];
         Job::new(spec).unwrap()
     };
     let mut held = Vec::new();
     for _ in 0..20 {
         let job = make();
         held.extend(batches(&job).take(7));
-        assert!(job.stats().source_minimum_bytes.unwrap() <= source.total(), "tiers of the whole size");
+        assert!(
+            job.stats().source_minimum_bytes.unwrap() <= source.total(),
+            "tiers of the whole size"
+        );
         job.close();
     }
     for sample in held.iter().flat_map(|batch| &batch.samples) {
@@ -609,7 +748,10 @@ fn a_state_in_the_middle_of_a_batch_is_loaded_exactly_or_refused() {
     let saved = job.save();
     let error = make(2).load(&saved).unwrap_err().to_string();
     assert!(error.ends_with("save it between two batches"), "{error}");
-    let error = make(1).load(&Saved { index: 99, ..saved }).unwrap_err().to_string();
+    let error = make(1)
+        .load(&Saved { index: 99, ..saved })
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("sample 99 of a batch"), "{error}");
 }
 
@@ -634,8 +776,17 @@ fn goes_on_in_an_order_that_nobody_knew_before_and_keeps_what_it_has() {
     spec.config.tiers = vec![tier(TierKind::Memory, source.total())];
     let job = Job::new(spec).unwrap();
     for epoch in 0..3u32 {
-        let list: Vec<SampleId> = (0..20).map(|place| SampleId((place * 7 + epoch) % 20)).collect();
-        job.reorder(Mark { epoch: Epoch(epoch), step: Step(0) }, list.clone()).unwrap();
+        let list: Vec<SampleId> = (0..20)
+            .map(|place| SampleId((place * 7 + epoch) % 20))
+            .collect();
+        job.reorder(
+            Mark {
+                epoch: Epoch(epoch),
+                step: Step(0),
+            },
+            list.clone(),
+        )
+        .unwrap();
         let mut got = Vec::new();
         while let Asked::Batch(batch) = job.next_batch(MINUTE).unwrap() {
             assert_eq!(batch.epoch, epoch);
@@ -644,9 +795,27 @@ fn goes_on_in_an_order_that_nobody_knew_before_and_keeps_what_it_has() {
         assert_eq!(got, list, "and then the epoch is over");
         assert_eq!(job.place(), (epoch + 1, 0));
     }
-    assert_eq!(job.counts().source_bytes, source.total(), "each sample is read once");
-    let rest = vec![SampleId(3), SampleId(1), SampleId(4), SampleId(1), SampleId(5), SampleId(9)];
-    job.reorder(Mark { epoch: Epoch(9), step: Step(1) }, rest).unwrap();
+    assert_eq!(
+        job.counts().source_bytes,
+        source.total(),
+        "each sample is read once"
+    );
+    let rest = vec![
+        SampleId(3),
+        SampleId(1),
+        SampleId(4),
+        SampleId(1),
+        SampleId(5),
+        SampleId(9),
+    ];
+    job.reorder(
+        Mark {
+            epoch: Epoch(9),
+            step: Step(1),
+        },
+        rest,
+    )
+    .unwrap();
     assert_eq!(next_ids(job.next_batch(MINUTE)), [5, 9]);
 }
 
@@ -658,16 +827,33 @@ fn another_order_waits_for_what_is_being_written_to_the_disk() {
         let mut spec = job_spec(&source);
         (spec.batch_size, spec.epochs) = (2, 1000);
         spec.shuffle = Shuffle::Explicit([vec![SampleId(0)]].into());
-        let disk = TierKind::Disk { path: folder.path().to_owned(), free_space_floor_bytes: 0, trust_folder: false };
+        let disk = TierKind::Disk {
+            path: folder.path().to_owned(),
+            free_space_floor_bytes: 0,
+            trust_folder: false,
+        };
         spec.config.tiers = vec![tier(disk, source.total())];
         let job = Job::new(spec).unwrap();
         for epoch in 0..4 {
             // What comes last in one epoch comes first in the next.
-            let list = (0..8).map(|place| SampleId(if epoch % 2 == 0 { place } else { 7 - place })).collect();
-            job.reorder(Mark { epoch: Epoch(epoch), step: Step(0) }, list).unwrap();
+            let list = (0..8)
+                .map(|place| SampleId(if epoch % 2 == 0 { place } else { 7 - place }))
+                .collect();
+            job.reorder(
+                Mark {
+                    epoch: Epoch(epoch),
+                    step: Step(0),
+                },
+                list,
+            )
+            .unwrap();
             while let Asked::Batch(_) = job.next_batch(MINUTE).unwrap() {}
         }
-        assert_eq!(job.counts().source_bytes, source.total(), "each sample is read once");
+        assert_eq!(
+            job.counts().source_bytes,
+            source.total(),
+            "each sample is read once"
+        );
     }
 }
 
@@ -675,7 +861,8 @@ fn another_order_waits_for_what_is_being_written_to_the_disk() {
 fn ranks_with_orders_of_their_own_get_all_of_them_and_share_no_cache() {
     let source = Made::equal(12, 4);
     let folder = tempfile::tempdir().unwrap();
-    let lists = [vec![3, 1, 2, 0, 4], vec![9, 8, 10, 11, 7]].map(|list| list.into_iter().map(SampleId).collect());
+    let lists = [vec![3, 1, 2, 0, 4], vec![9, 8, 10, 11, 7]]
+        .map(|list| list.into_iter().map(SampleId).collect());
     let jobs: Vec<(Job, Vec<SampleId>)> = lists
         .into_iter()
         .zip(0..)
@@ -683,19 +870,34 @@ fn ranks_with_orders_of_their_own_get_all_of_them_and_share_no_cache() {
             let mut spec = job_spec(&source);
             (spec.batch_size, spec.epochs, spec.rank, spec.world) = (2, 2, rank, 2);
             (spec.shuffle, spec.own_order) = (Shuffle::Explicit([list.clone()].into()), true);
-            let disk =
-                TierKind::Disk { path: folder.path().to_owned(), free_space_floor_bytes: 0, trust_folder: false };
+            let disk = TierKind::Disk {
+                path: folder.path().to_owned(),
+                free_space_floor_bytes: 0,
+                trust_folder: false,
+            };
             spec.config.tiers = vec![tier(disk, source.total())];
             (Job::new(spec).unwrap(), list)
         })
         .collect();
     for (job, list) in &jobs {
-        assert_eq!(delivered(job, &source).into_values().collect::<Vec<_>>(), [list.clone(), list.clone()]);
+        assert_eq!(
+            delivered(job, &source).into_values().collect::<Vec<_>>(),
+            [list.clone(), list.clone()]
+        );
         let stats = job.stats();
-        assert_eq!((stats.world_size, stats.source_bytes, stats.lost), (2, 500, 0), "rank {}", stats.rank);
+        assert_eq!(
+            (stats.world_size, stats.source_bytes, stats.lost),
+            (2, 500, 0),
+            "rank {}",
+            stats.rank
+        );
     }
-    let names = std::fs::read_dir(folder.path()).unwrap().filter_map(Result::ok);
-    let mut ranks: Vec<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names = std::fs::read_dir(folder.path())
+        .unwrap()
+        .filter_map(Result::ok);
+    let mut ranks: Vec<String> = names
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
     ranks.retain(|name| name.ends_with("-rank0") || name.ends_with("-rank1"));
     assert_eq!(ranks.len(), 2, "{ranks:?}");
 }
@@ -704,7 +906,10 @@ fn ranks_with_orders_of_their_own_get_all_of_them_and_share_no_cache() {
 fn a_batch_that_cannot_be_read_can_be_passed_over() {
     let source = Made::new(10, 7, 0);
     for policy in POLICIES {
-        for (broken, expected) in [(4, vec![0, 1, 2, 6, 7, 8, 9]), (9, vec![0, 1, 2, 3, 4, 5, 6, 7, 8])] {
+        for (broken, expected) in [
+            (4, vec![0, 1, 2, 6, 7, 8, 9]),
+            (9, vec![0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        ] {
             source.break_sample(SampleId(broken), true);
             let mut spec = job_spec(&source);
             (spec.batch_size, spec.shuffle, spec.policy) = (3, Shuffle::Sequential, policy.into());
@@ -731,10 +936,16 @@ fn what_the_caller_cannot_use_is_replaced_by_the_next_that_can_be_read() {
     let mut spec = job_spec(&source);
     spec.shuffle = Shuffle::Sequential;
     let job = Job::new(spec).unwrap();
-    assert!(job.instead_of(SampleId(3), 0).is_none(), "nothing was read yet");
+    assert!(
+        job.instead_of(SampleId(3), 0).is_none(),
+        "nothing was read yet"
+    );
     drop(job.next_batch(MINUTE).unwrap());
     let (tried, other, data) = job.instead_of(SampleId(3), 0).unwrap();
-    assert_eq!((tried, other, &*data), (2, SampleId(0), source.content(SampleId(0))));
+    assert_eq!(
+        (tried, other, &*data),
+        (2, SampleId(0), source.content(SampleId(0)))
+    );
     assert_eq!(job.instead_of(SampleId(3), tried).unwrap().1, SampleId(1));
     assert!(job.instead_of(SampleId(3), 4).is_none(), "all were tried");
     job.note_skipped(SampleId(3), SampleId(0), "no use");

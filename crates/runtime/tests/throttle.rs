@@ -33,9 +33,15 @@ impl Reader {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a process");
-        let (stdin, stdout) =
-            (child.stdin.take().expect("a pipe"), BufReader::new(child.stdout.take().expect("a pipe")));
-        let mut reader = Self { child, stdin, stdout };
+        let (stdin, stdout) = (
+            child.stdin.take().expect("a pipe"),
+            BufReader::new(child.stdout.take().expect("a pipe")),
+        );
+        let mut reader = Self {
+            child,
+            stdin,
+            stdout,
+        };
         reader.hears("open");
         reader
     }
@@ -44,12 +50,18 @@ impl Reader {
         let mut line = String::new();
         while !line.ends_with(&format!("{word}\n")) {
             line.clear();
-            assert_ne!(self.stdout.read_line(&mut line).expect("text"), 0, "the reader ended before it said {word}");
+            assert_ne!(
+                self.stdout.read_line(&mut line).expect("text"),
+                0,
+                "the reader ended before it said {word}"
+            );
         }
     }
 
     fn go(&mut self) {
-        self.stdin.write_all(b"go\n").expect("a reader that listens");
+        self.stdin
+            .write_all(b"go\n")
+            .expect("a reader that listens");
     }
 }
 
@@ -64,9 +76,15 @@ impl Drop for Reader {
 #[test]
 #[ignore = "run by the other tests, in a process of its own"]
 fn reads_when_told_to() {
-    let Ok(work) = std::env::var(WORK) else { return };
+    let Ok(work) = std::env::var(WORK) else {
+        return;
+    };
     let (reads, bytes) = work.split_once(' ').unwrap();
-    let curve = Curve::new(vec![(1, ALONE_MB_PER_S), (2, TOGETHER_MB_PER_S)], Beyond::Clamp).unwrap();
+    let curve = Curve::new(
+        vec![(1, ALONE_MB_PER_S), (2, TOGETHER_MB_PER_S)],
+        Beyond::Clamp,
+    )
+    .unwrap();
     let throttle = Throttle::open("between-processes", curve, Seconds(0.0)).unwrap();
     println!("open");
     std::io::stdin().read_line(&mut String::new()).unwrap();

@@ -20,7 +20,8 @@ fn resident_mb() -> Option<f64> {
 
 fn main() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/imagenet-22k.toml");
-    let job = Job::new(&Scenario::load(&path, &[]).expect("the shipped scenario loads")).expect("and runs");
+    let job = Job::new(&Scenario::load(&path, &[]).expect("the shipped scenario loads"))
+        .expect("and runs");
     for name in ["staging-buffer", "nopfs", "foresee"] {
         let policy = by_name(name).expect("a policy of this name");
         let started = Instant::now();

@@ -15,9 +15,13 @@ fn every_policy_at_s2(criterion: &mut Criterion) {
     let scenario = Scenario::load(&path, &[]).expect("the shipped scenario loads");
     let job = || Job::new(black_box(&scenario)).expect("and runs");
     let mut group = criterion.benchmark_group("hdmlp-s2");
-    group.throughput(Throughput::Elements(job().accesses())).sample_size(10);
+    group
+        .throughput(Throughput::Elements(job().accesses()))
+        .sample_size(10);
     for policy in POLICIES {
-        group.bench_function(policy.name(), |bencher| bencher.iter(|| sequential::run(&job(), policy, |_| ())));
+        group.bench_function(policy.name(), |bencher| {
+            bencher.iter(|| sequential::run(&job(), policy, |_| ()))
+        });
     }
     group.finish();
 }

@@ -18,9 +18,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for ranks in [2u32, 4, 8, 16, 32, 64] {
         for room in [0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0] {
             let mut cells = vec![ranks.to_string(), format!("{room:.2}")];
-            for (policy, assignment) in
-                [("nopfs", "order"), ("lobster", "order"), ("foresee", "order"), ("foresee", "local")]
-            {
+            for (policy, assignment) in [
+                ("nopfs", "order"),
+                ("lobster", "order"),
+                ("foresee", "order"),
+                ("foresee", "local"),
+            ] {
                 cells.push(shares(ranks, room, policy, assignment)?);
             }
             lines.push(format!("| {} |", cells.join(" | ")));
@@ -34,7 +37,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Source, peer and local bytes in per cent of what is trained on.
-fn shares(ranks: u32, room: f64, policy: &str, assignment: &str) -> Result<String, Box<dyn std::error::Error>> {
+fn shares(
+    ranks: u32,
+    room: f64,
+    policy: &str,
+    assignment: &str,
+) -> Result<String, Box<dyn std::error::Error>> {
     let capacity = (room * f64::from(SAMPLES) / f64::from(ranks)).floor();
     let batch = ranks * 32;
     let text = format!(
@@ -51,5 +59,10 @@ fn shares(ranks: u32, room: f64, policy: &str, assignment: &str) -> Result<Strin
     let outcome = simulate(&job, policy, |_| ());
     let trained = job.accesses() as f64 * 1e6;
     let share = |origin: &str| 100.0 * outcome.bytes[origin] as f64 / trained;
-    Ok(format!("{:.1} / {:.1} / {:.1}", share("source"), share("peer"), share("tier1")))
+    Ok(format!(
+        "{:.1} / {:.1} / {:.1}",
+        share("source"),
+        share("peer"),
+        share("tier1")
+    ))
 }

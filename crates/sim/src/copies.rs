@@ -38,7 +38,11 @@ struct Arriving {
 
 impl Arriving {
     fn none() -> Self {
-        Self { homes: 0, last: 0.0, done: f32::INFINITY }
+        Self {
+            homes: 0,
+            last: 0.0,
+            done: f32::INFINITY,
+        }
     }
 
     fn new(plan: &Plan) -> Self {
@@ -46,8 +50,15 @@ impl Arriving {
             Keeping::Homes { homes, .. } => Some(homes),
             _ => None,
         });
-        let count = homes.map_or(0, |homes| (0..homes.len()).filter(|&s| homes.get(SampleId(s)).is_some()).count());
-        Self { homes: count, ..Self::none() }
+        let count = homes.map_or(0, |homes| {
+            (0..homes.len())
+                .filter(|&s| homes.get(SampleId(s)).is_some())
+                .count()
+        });
+        Self {
+            homes: count,
+            ..Self::none()
+        }
     }
 
     /// A sample gets to its home.
@@ -68,16 +79,46 @@ impl Copies {
     pub(crate) fn for_plan(brief: &Brief, plan: &Plan) -> Self {
         if !plan.routes.peers() {
             let (tiers, earliest, counts) = (Vec::new(), Vec::new(), Vec::new());
-            return Self { hosts: brief.hosts, tiers, earliest, counts, arriving: Arriving::none() };
+            return Self {
+                hosts: brief.hosts,
+                tiers,
+                earliest,
+                counts,
+                arriving: Arriving::none(),
+            };
         }
         let (hosts, samples) = (brief.hosts, brief.catalog.len() as usize);
-        let maps = if hosts.ranks_per_host() > 1 { hosts.domains(Scope::Host) as usize } else { 0 };
-        let tier = |scope| TierHosts { scope, hosts: vec![vec![0; samples.div_ceil(64)]; maps] };
-        let tiers: Vec<TierHosts> = brief.system.cache_tiers().map(|(_, spec)| tier(spec.scope)).collect();
+        let maps = if hosts.ranks_per_host() > 1 {
+            hosts.domains(Scope::Host) as usize
+        } else {
+            0
+        };
+        let tier = |scope| TierHosts {
+            scope,
+            hosts: vec![vec![0; samples.div_ceil(64)]; maps],
+        };
+        let tiers: Vec<TierHosts> = brief
+            .system
+            .cache_tiers()
+            .map(|(_, spec)| tier(spec.scope))
+            .collect();
         let earliest = vec![f32::INFINITY; samples * tiers.len()];
-        let evicts = plan.ranks.iter().any(|keeping| matches!(keeping, Keeping::Reuse { .. }));
-        let counts = if evicts { vec![0; earliest.len()] } else { Vec::new() };
-        Self { hosts, tiers, earliest, counts, arriving: Arriving::new(plan) }
+        let evicts = plan
+            .ranks
+            .iter()
+            .any(|keeping| matches!(keeping, Keeping::Reuse { .. }));
+        let counts = if evicts {
+            vec![0; earliest.len()]
+        } else {
+            Vec::new()
+        };
+        Self {
+            hosts,
+            tiers,
+            earliest,
+            counts,
+            arriving: Arriving::new(plan),
+        }
     }
 
     /// What a rank holds from the start.
@@ -91,7 +132,9 @@ impl Copies {
     #[inline]
     pub(crate) fn record(&mut self, sample: SampleId, tier: TierId, rank: Rank, since: Seconds) {
         let count = self.tiers.len();
-        let Some(there) = self.tiers.get_mut(tier.index() - 1) else { return };
+        let Some(there) = self.tiers.get_mut(tier.index() - 1) else {
+            return;
+        };
         let place = sample.index() * count + tier.index() - 1;
         if let Some(copies) = self.counts.get_mut(place) {
             *copies += 1;
@@ -111,12 +154,17 @@ impl Copies {
     /// `rank` does not hold the sample any more.
     pub(crate) fn remove(&mut self, sample: SampleId, tier: TierId, rank: Rank) {
         let place = sample.index() * self.tiers.len() + tier.index() - 1;
-        let Some(copies) = self.counts.get_mut(place).filter(|copies| **copies > 0) else { return };
+        let Some(copies) = self.counts.get_mut(place).filter(|copies| **copies > 0) else {
+            return;
+        };
         *copies -= 1;
         if *copies == 0 {
             self.earliest[place] = f32::INFINITY;
         }
-        if let Some(bits) = self.tiers[tier.index() - 1].hosts.get_mut(self.hosts.host(rank).index()) {
+        if let Some(bits) = self.tiers[tier.index() - 1]
+            .hosts
+            .get_mut(self.hosts.host(rank).index())
+        {
             bits[sample.index() / 64] &= !(1 << (sample.index() % 64));
         }
     }
@@ -124,7 +172,10 @@ impl Copies {
     /// How many copies there are, where they are counted.
     pub(crate) fn count(&self, sample: SampleId) -> u32 {
         let first = sample.index() * self.tiers.len();
-        let counts = self.counts.get(first..first + self.tiers.len()).unwrap_or(&[]);
+        let counts = self
+            .counts
+            .get(first..first + self.tiers.len())
+            .unwrap_or(&[]);
         counts.iter().copied().map(u32::from).sum()
     }
 
@@ -132,19 +183,29 @@ impl Copies {
     #[inline]
     pub(crate) fn is_at(&self, sample: SampleId, tier: TierId, at: Seconds) -> bool {
         let arrived = f64::from(self.arriving.done) <= at.0;
-        arrived || f64::from(self.earliest[sample.index() * self.tiers.len() + tier.index() - 1]) <= at.0
+        arrived
+            || f64::from(self.earliest[sample.index() * self.tiers.len() + tier.index() - 1])
+                <= at.0
     }
 
     /// Since when there is a copy, or from when on there will be.
     pub(crate) fn since(&self, sample: SampleId) -> Seconds {
         let first = sample.index() * self.tiers.len();
         let earliest = &self.earliest[first..first + self.tiers.len()];
-        Seconds(f64::from(earliest.iter().copied().fold(f32::INFINITY, f32::min)))
+        Seconds(f64::from(
+            earliest.iter().copied().fold(f32::INFINITY, f32::min),
+        ))
     }
 
     /// The cheapest copy that `rank` can reach at a time, its own tiers aside.
     #[inline]
-    pub(crate) fn cheapest(&self, sample: SampleId, rank: Rank, at: Seconds, model: &Model) -> Option<Origin> {
+    pub(crate) fn cheapest(
+        &self,
+        sample: SampleId,
+        rank: Rank,
+        at: Seconds,
+        model: &Model,
+    ) -> Option<Origin> {
         let first = sample.index() * self.tiers.len();
         let copies = &self.earliest[first..first + self.tiers.len()];
         let mut best: Option<Origin> = None;
@@ -165,7 +226,8 @@ impl TierHosts {
     #[inline]
     fn origin(&self, sample: SampleId, rank: Rank, hosts: Hosts, tier: TierId) -> Origin {
         let bits = self.hosts.get(hosts.host(rank).index());
-        let on_host = bits.is_some_and(|bits| bits[sample.index() / 64] >> (sample.index() % 64) & 1 == 1);
+        let on_host =
+            bits.is_some_and(|bits| bits[sample.index() / 64] >> (sample.index() % 64) & 1 == 1);
         match self.scope {
             Scope::Global => Origin::Tier(tier),
             Scope::Host if on_host => Origin::Tier(tier),
@@ -177,7 +239,11 @@ impl TierHosts {
 
 fn rounded_up(time: Seconds) -> f32 {
     let near = time.0 as f32;
-    if f64::from(near) < time.0 { near.next_up() } else { near }
+    if f64::from(near) < time.0 {
+        near.next_up()
+    } else {
+        near
+    }
 }
 
 #[cfg(test)]
@@ -186,7 +252,10 @@ mod tests {
 
     #[test]
     fn all_homes_are_there_from_the_last_arrival_on_and_not_before_it_is_known() {
-        let mut arriving = Arriving { homes: 2, ..Arriving::none() };
+        let mut arriving = Arriving {
+            homes: 2,
+            ..Arriving::none()
+        };
         let mut without = Arriving::none();
         let done = [3.0, 1.0].map(|since| {
             arriving.record(since);

@@ -15,18 +15,35 @@ pub(crate) fn fill(job: &Job, filling: &Filling) -> (Seconds, Tally) {
     let mut slowest = Seconds::ZERO;
     let mut tally = Tally::new(system.tiers.len());
     for (rank, loads) in hosts.all().zip(&filling.loads) {
-        let busy = loads.iter().zip(&system.tiers).filter(|(load, _)| load.reads > 0);
+        let busy = loads
+            .iter()
+            .zip(&system.tiers)
+            .filter(|(load, _)| load.reads > 0);
         let threads: u32 = busy.map(|(_, tier)| tier.threads).sum();
         let ranks = if filling.same { 1 } else { hosts.ranks() };
         let load = match job.model.contention() {
-            Contention::Ranks => SourceLoad { readers: ranks, own: 1 },
-            Contention::Reads => SourceLoad { readers: ranks * threads, own: threads },
+            Contention::Ranks => SourceLoad {
+                readers: ranks,
+                own: 1,
+            },
+            Contention::Reads => SourceLoad {
+                readers: ranks * threads,
+                own: threads,
+            },
         };
-        for (tier, count) in loads.iter().enumerate().filter(|(_, count)| count.reads > 0) {
+        for (tier, count) in loads
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| count.reads > 0)
+        {
             let tier = TierId(tier as u8);
             slowest = slowest.max(job.model.fill(tier, count.bytes, load));
             let passed_on = filling.same && rank != Rank(0);
-            let origin = if passed_on { hosts.as_seen_from(rank, Rank(0), tier) } else { Origin::Source };
+            let origin = if passed_on {
+                hosts.as_seen_from(rank, Rank(0), tier)
+            } else {
+                Origin::Source
+            };
             tally.record_reads(origin, *count);
         }
     }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use foresee_config::InputError;
 use foresee_core::catalog::Catalog;
 use foresee_core::digest::{Digest, Inputs};
-use foresee_core::model::{Beyond, Contention, Curve, CurveError, Decoded, Hosts, Model, Scope, System, Tier, Trainer};
+use foresee_core::model::{
+    Beyond, Contention, Curve, CurveError, Decoded, Hosts, Model, Scope, System, Tier, Trainer,
+};
 use foresee_core::policy::{Assignment, Brief};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, StreamError, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
 
 use crate::scenario::{
-    AssignmentKind, ContentionKind, ExtrapolateKind, Points, Preprocess, Scenario, ScopeKind, ShuffleKind, SystemSpec,
+    AssignmentKind, ContentionKind, ExtrapolateKind, Points, Preprocess, Scenario, ScopeKind,
+    ShuffleKind, SystemSpec,
 };
 
 /// Why a scenario cannot run.
@@ -57,8 +60,14 @@ impl Job {
 
     /// Makes a scenario ready with sizes that are already there.
     pub fn with_catalog(scenario: &Scenario, catalog: Arc<Catalog>) -> Result<Self, JobError> {
-        let stream = |cause| JobError::Stream { scenario: scenario.name.clone(), cause };
-        let curve = |cause| JobError::Curve { scenario: scenario.name.clone(), cause };
+        let stream = |cause| JobError::Stream {
+            scenario: scenario.name.clone(),
+            cause,
+        };
+        let curve = |cause| JobError::Curve {
+            scenario: scenario.name.clone(),
+            cause,
+        };
         let job = &scenario.job;
         let (shuffle, spec) = dealing(scenario, catalog.len());
         let orders = Orders::new(shuffle, catalog.len(), job.epochs).map_err(stream)?;
@@ -82,7 +91,11 @@ impl Job {
             start: Mark::START,
             held: Arc::new([]),
         };
-        Ok(Self { name: scenario.name.clone(), brief, model })
+        Ok(Self {
+            name: scenario.name.clone(),
+            brief,
+            model,
+        })
     }
 
     /// Makes a scenario ready for the predicting driver, whatever its contention says.
@@ -110,7 +123,12 @@ impl Job {
 
     /// Accesses of all ranks over all epochs.
     pub fn accesses(&self) -> u64 {
-        let per_epoch: u64 = self.brief.hosts.all().map(|rank| self.brief.layout.rank_len(rank)).sum();
+        let per_epoch: u64 = self
+            .brief
+            .hosts
+            .all()
+            .map(|rank| self.brief.layout.rank_len(rank))
+            .sum();
         per_epoch * u64::from(self.brief.orders.epochs())
     }
 }
@@ -178,10 +196,20 @@ fn trainer(scenario: &Scenario) -> Result<Trainer, CurveError> {
                 ExtrapolateKind::Regression => Beyond::Regression,
                 ExtrapolateKind::Clamp => Beyond::Clamp,
             };
-            Curve::new(points.clone(), beyond)?.at(threads).shared_by(threads)
+            Curve::new(points.clone(), beyond)?
+                .at(threads)
+                .shared_by(threads)
         }
     };
     let times = scenario.job.decoded_mb_per_mb;
-    let decoded = if (times - 1.0).abs() > f64::EPSILON { Decoded::Times(times) } else { Decoded::AsIs };
-    Ok(Trainer { compute: Rate(scenario.job.compute_mb_per_s), preprocess, decoded })
+    let decoded = if (times - 1.0).abs() > f64::EPSILON {
+        Decoded::Times(times)
+    } else {
+        Decoded::AsIs
+    };
+    Ok(Trainer {
+        compute: Rate(scenario.job.compute_mb_per_s),
+        preprocess,
+        decoded,
+    })
 }

@@ -32,15 +32,32 @@ pub fn simulate(job: &Job, policy: &dyn Policy, progress: impl FnMut(u64)) -> Ou
 ///
 /// # Panics
 /// If the lower bound does not run, which would be a defect: it needs nothing of the system.
-pub fn compare(job: &Job, policies: &[&dyn Policy], mut progress: impl FnMut(&str, u64)) -> Comparison {
+pub fn compare(
+    job: &Job,
+    policies: &[&dyn Policy],
+    mut progress: impl FnMut(&str, u64),
+) -> Comparison {
     let bound_policy = policy::lower_bound();
     let mut run = |policy: &dyn Policy| simulate(job, policy, |done| progress(policy.name(), done));
     let lower_bound = run(bound_policy);
-    let lower_bound_s = lower_bound.total_s.expect("the lower bound runs on every job");
+    let lower_bound_s = lower_bound
+        .total_s
+        .expect("the lower bound runs on every job");
     let results = policies
         .iter()
-        .map(|policy| if policy.name() == bound_policy.name() { lower_bound.clone() } else { run(*policy) })
+        .map(|policy| {
+            if policy.name() == bound_policy.name() {
+                lower_bound.clone()
+            } else {
+                run(*policy)
+            }
+        })
         .collect();
     let source_minimum_bytes = bound::source_minimum(&job.brief).0;
-    Comparison { scenario: job.name.clone(), lower_bound_s, source_minimum_bytes, results }
+    Comparison {
+        scenario: job.name.clone(),
+        lower_bound_s,
+        source_minimum_bytes,
+        results,
+    }
 }

@@ -61,15 +61,27 @@ impl Outcome {
             stall_s: Some((tally.stall.0 / f64::from(ranks)).max(0.0)),
             first_batch_s: Some(times.first_batch_s),
             epochs_s: differences(&times.epoch_ends_s),
-            reads: counts.iter().map(|(origin, count)| (origin.clone(), count.reads)).collect(),
-            bytes: counts.iter().map(|(origin, count)| (origin.clone(), count.bytes.0)).collect(),
-            fetch_s: counts.iter().map(|(origin, count)| (origin.clone(), count.took.0)).collect(),
+            reads: counts
+                .iter()
+                .map(|(origin, count)| (origin.clone(), count.reads))
+                .collect(),
+            bytes: counts
+                .iter()
+                .map(|(origin, count)| (origin.clone(), count.bytes.0))
+                .collect(),
+            fetch_s: counts
+                .iter()
+                .map(|(origin, count)| (origin.clone(), count.took.0))
+                .collect(),
         }
     }
 
     /// A policy that cannot run the job.
     pub fn unsupported(policy: &str, reason: String, tiers: usize) -> Self {
-        let none: BTreeMap<String, u64> = by_origin(&Tally::new(tiers)).into_iter().map(|(key, _)| (key, 0)).collect();
+        let none: BTreeMap<String, u64> = by_origin(&Tally::new(tiers))
+            .into_iter()
+            .map(|(key, _)| (key, 0))
+            .collect();
         Self {
             policy: policy.to_owned(),
             supported: false,
@@ -88,14 +100,31 @@ impl Outcome {
 
 /// From each to the next, from 0 on.
 fn differences(ends: &[f64]) -> Vec<f64> {
-    std::iter::once(&0.0).chain(ends).zip(ends).map(|(from, to)| to - from).collect()
+    std::iter::once(&0.0)
+        .chain(ends)
+        .zip(ends)
+        .map(|(from, to)| to - from)
+        .collect()
 }
 
 /// All origins that the system has, each with its count.
 pub(crate) fn by_origin(tally: &Tally) -> Vec<(String, Count)> {
-    let fixed = [("source", tally.source), ("peer", tally.peer), ("host_peer", tally.host_peer)];
-    let tiers = tally.tiers.iter().enumerate().skip(1).map(|(tier, &count)| (format!("tier{tier}"), count));
-    fixed.into_iter().map(|(name, count)| (name.to_owned(), count)).chain(tiers).collect()
+    let fixed = [
+        ("source", tally.source),
+        ("peer", tally.peer),
+        ("host_peer", tally.host_peer),
+    ];
+    let tiers = tally
+        .tiers
+        .iter()
+        .enumerate()
+        .skip(1)
+        .map(|(tier, &count)| (format!("tier{tier}"), count));
+    fixed
+        .into_iter()
+        .map(|(name, count)| (name.to_owned(), count))
+        .chain(tiers)
+        .collect()
 }
 
 /// All policies on one job.

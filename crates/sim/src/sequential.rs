@@ -79,14 +79,24 @@ impl Shared {
     /// Everyone who reads from the source at `at`, with a read of `rank` that starts then.
     #[inline]
     fn load(&self, rank: Rank, at: Seconds) -> SourceLoad {
-        let busy = self.busy_until.iter().map(|&until| u32::from(until > at)).sum::<u32>();
+        let busy = self
+            .busy_until
+            .iter()
+            .map(|&until| u32::from(until > at))
+            .sum::<u32>();
         let counted = u32::from(self.busy_until[rank.index()] > at);
-        SourceLoad { readers: 1 + busy - counted, own: 1 }
+        SourceLoad {
+            readers: 1 + busy - counted,
+            own: 1,
+        }
     }
 
     /// All ranks at once.
     fn full_load(&self) -> SourceLoad {
-        SourceLoad { readers: self.hosts.ranks(), own: 1 }
+        SourceLoad {
+            readers: self.hosts.ranks(),
+            own: 1,
+        }
     }
 
     /// Gives a sample that is read at `fetched` to its home.
@@ -94,8 +104,13 @@ impl Shared {
         let Some(home) = read.hand_over else { return };
         let origin = self.hosts.as_seen_from(home.rank, from, home.tier);
         let took = self.model.hand_over(origin, home.tier, read.bytes);
-        self.copies.record(read.sample, home.tier, home.rank, fetched + took);
-        self.handed.record(Event::Read { origin, bytes: read.bytes, took });
+        self.copies
+            .record(read.sample, home.tier, home.rank, fetched + took);
+        self.handed.record(Event::Read {
+            origin,
+            bytes: read.bytes,
+            took,
+        });
     }
 
     fn mark_busy(&mut self, rank: Rank, until: Seconds) {
@@ -124,7 +139,9 @@ impl Outlook for Sight<'_> {
 
     #[inline]
     fn elsewhere(&mut self, sample: SampleId) -> Option<Origin> {
-        self.shared.copies.cheapest(sample, self.rank, self.at, &self.shared.model)
+        self.shared
+            .copies
+            .cheapest(sample, self.rank, self.at, &self.shared.model)
     }
 
     #[inline]
@@ -139,13 +156,21 @@ impl Outlook for Sight<'_> {
 
 impl RankState {
     fn sight<'a>(&self, shared: &'a Shared, at: Seconds) -> Sight<'a> {
-        Sight { shared, rank: self.rank, at }
+        Sight {
+            shared,
+            rank: self.rank,
+            at,
+        }
     }
 
     /// Counts a read and keeps the source busy until its bytes are `fetched`.
     fn account(&mut self, shared: &mut Shared, read: &Read, fetched: Seconds) {
         let took = shared.model.fetch(read.origin, read.pace, read.bytes);
-        self.tally.record(Event::Read { origin: read.origin, bytes: read.bytes, took });
+        self.tally.record(Event::Read {
+            origin: read.origin,
+            bytes: read.bytes,
+            took,
+        });
         if read.origin == Origin::Source {
             shared.mark_busy(self.rank, fetched);
         }
@@ -193,7 +218,10 @@ impl RankState {
 
     /// When a sample that is on its way arrives, as far as that is known.
     fn arrival(&self, shared: &Shared, sample: SampleId) -> Seconds {
-        let own = self.lanes.iter().find(|lane| lane.pending.is_some_and(|read| read.sample == sample));
+        let own = self
+            .lanes
+            .iter()
+            .find(|lane| lane.pending.is_some_and(|read| read.sample == sample));
         own.map_or_else(|| shared.copies.since(sample), |lane| lane.clock)
     }
 
@@ -220,7 +248,8 @@ impl RankState {
             match self.engine.poll(Lane::Staging, &mut sight) {
                 Next::Read(read) => {
                     let threads = shared.model.threads(staging);
-                    let fetched = at + shared.model.fetch(read.origin, read.pace, read.bytes) / threads;
+                    let fetched =
+                        at + shared.model.fetch(read.origin, read.pace, read.bytes) / threads;
                     let staged = fetched + shared.model.stage_write() * read.bytes / threads;
                     self.account(shared, &read, fetched);
                     shared.hand_over(&read, self.rank, fetched);
@@ -229,7 +258,9 @@ impl RankState {
                     self.available.push_back(staged);
                 }
                 Next::Full => {
-                    let Some((since, bytes)) = self.freed.pop_front() else { return };
+                    let Some((since, bytes)) = self.freed.pop_front() else {
+                        return;
+                    };
                     self.engine.release(bytes);
                     self.space_since = self.space_since.max(since);
                 }
@@ -255,7 +286,10 @@ impl RankState {
     /// Gives the trainer its next sample; returns when it came, if it had to come.
     fn consume(&mut self, shared: &mut Shared) -> Option<Seconds> {
         let mut sight = self.sight(shared, self.ready);
-        let consumed = self.engine.consume(&mut sight).expect("what a step consumes has been staged, or is read now");
+        let consumed = self
+            .engine
+            .consume(&mut sight)
+            .expect("what a step consumes has been staged, or is read now");
         let (had, bytes) = match consumed {
             Consumed::Instant(bytes) => {
                 self.begin(shared, self.ready, bytes);
@@ -304,18 +338,29 @@ impl<'a> Run<'a> {
             lockstep_epochs: plan.lockstep_epochs,
             handed: Tally::new(brief.system.tiers.len()),
         };
-        let mut ranks: Vec<RankState> = brief.hosts.all().map(|rank| rank_state(job, &mut plan, rank)).collect();
+        let mut ranks: Vec<RankState> = brief
+            .hosts
+            .all()
+            .map(|rank| rank_state(job, &mut plan, rank))
+            .collect();
         let mut startup = Seconds::ZERO;
         if let Some(filling) = &plan.filling {
             (startup, shared.handed) = fill::fill(job, filling);
             for state in &ranks {
-                shared.copies.record_all(state.engine.holdings(), state.rank);
+                shared
+                    .copies
+                    .record_all(state.engine.holdings(), state.rank);
             }
         }
         for state in &mut ranks {
             state.staging_clock = startup;
         }
-        Self { job, shared, ranks, startup }
+        Self {
+            job,
+            shared,
+            ranks,
+            startup,
+        }
     }
 
     fn finish(mut self, policy: &str, progress: &mut impl FnMut(u64)) -> Outcome {
@@ -340,7 +385,10 @@ impl<'a> Run<'a> {
                     done += u64::from(samples);
                     end = end.max(state.ready);
                 }
-                let slowest = self.ranks.iter().fold(Seconds::ZERO, |most, state| most.max(state.computed));
+                let slowest = self
+                    .ranks
+                    .iter()
+                    .fold(Seconds::ZERO, |most, state| most.max(state.computed));
                 for state in &mut self.ranks {
                     state.tally.record(Event::Stall(end - now - slowest));
                 }
@@ -351,16 +399,27 @@ impl<'a> Run<'a> {
         }
         let mut tally = Tally::new(self.job.brief.system.tiers.len());
         tally.merge(&self.shared.handed);
-        self.ranks.iter().for_each(|state| tally.merge(&state.tally));
-        let times = Times { total_s: now.0, startup_s: self.startup.0, first_batch_s: first_batch.0, epoch_ends_s };
+        self.ranks
+            .iter()
+            .for_each(|state| tally.merge(&state.tally));
+        let times = Times {
+            total_s: now.0,
+            startup_s: self.startup.0,
+            first_batch_s: first_batch.0,
+            epoch_ends_s,
+        };
         Outcome::ran(policy, self.job.brief.hosts.ranks(), &times, &tally)
     }
 }
 
 fn rank_state(job: &Job, plan: &mut Plan, rank: Rank) -> RankState {
     let tiers = job.brief.system.tiers.len();
-    let lanes =
-        (1..tiers).map(|tier| TierLane { tier: TierId(tier as u8), clock: Seconds::ZERO, pending: None, done: false });
+    let lanes = (1..tiers).map(|tier| TierLane {
+        tier: TierId(tier as u8),
+        clock: Seconds::ZERO,
+        pending: None,
+        done: false,
+    });
     RankState {
         rank,
         engine: Engine::new(&job.brief, plan, Arc::clone(&job.model), rank),

@@ -47,8 +47,23 @@ impl Case {
     }
 
     fn job(&self) -> Job {
-        let Self { ranks, ranks_per_host, batch, epochs, samples, seed, size_mb, .. } = self;
-        let Self { assignment, contention, shuffle, staging_mb, .. } = self;
+        let Self {
+            ranks,
+            ranks_per_host,
+            batch,
+            epochs,
+            samples,
+            seed,
+            size_mb,
+            ..
+        } = self;
+        let Self {
+            assignment,
+            contention,
+            shuffle,
+            staging_mb,
+            ..
+        } = self;
         let batch = batch.min(samples);
         let tier = |(index, capacity): (usize, &f64)| {
             let rate = 20_000 >> (4 * index);
@@ -76,32 +91,44 @@ impl Case {
 }
 
 fn outside(outcome: &Outcome) -> u64 {
-    ["source", "peer", "host_peer"].iter().map(|origin| outcome.bytes[*origin]).sum()
+    ["source", "peer", "host_peer"]
+        .iter()
+        .map(|origin| outcome.bytes[*origin])
+        .sum()
 }
 
 fn case() -> impl Strategy<Value = Case> {
     let choice = |a: &'static str, b: &'static str| prop_oneof![Just(a), Just(b)];
     let job = (1u32..5, 1u32..4, 1u32..40, 1u32..6, 1u32..150, any::<u16>());
-    let kinds = (choice("order", "local"), choice("ranks", "reads"), choice("feistel", "torch"));
+    let kinds = (
+        choice("order", "local"),
+        choice("ranks", "reads"),
+        choice("feistel", "torch"),
+    );
     // Whole samples of 2 MB: any K from nothing to several times S.
-    let system = (1u32..200, prop::collection::vec((0u32..100).prop_map(|samples| f64::from(samples * 2)), 0..3));
-    (job, kinds, system).prop_map(|(job, (assignment, contention, shuffle), (staging_mb, tiers_mb))| {
-        let (hosts, ranks_per_host, batch, epochs, samples, seed) = job;
-        Case {
-            ranks: hosts * ranks_per_host,
-            ranks_per_host,
-            batch,
-            epochs,
-            samples,
-            seed: u32::from(seed),
-            size_mb: "{ fixed = 2.0 }".to_owned(),
-            assignment,
-            contention,
-            shuffle,
-            staging_mb,
-            tiers_mb,
-        }
-    })
+    let system = (
+        1u32..200,
+        prop::collection::vec((0u32..100).prop_map(|samples| f64::from(samples * 2)), 0..3),
+    );
+    (job, kinds, system).prop_map(
+        |(job, (assignment, contention, shuffle), (staging_mb, tiers_mb))| {
+            let (hosts, ranks_per_host, batch, epochs, samples, seed) = job;
+            Case {
+                ranks: hosts * ranks_per_host,
+                ranks_per_host,
+                batch,
+                epochs,
+                samples,
+                seed: u32::from(seed),
+                size_mb: "{ fixed = 2.0 }".to_owned(),
+                assignment,
+                contention,
+                shuffle,
+                staging_mb,
+                tiers_mb,
+            }
+        },
+    )
 }
 
 proptest! {
@@ -126,10 +153,20 @@ fn reads_at_most_one_per_cent_more_when_sizes_vary() {
             // S is about 2 MB a sample; two tiers, the second twice the first.
             let per_rank = share * 2.0 * f64::from(samples) / f64::from(ranks);
             let tiers = [per_rank / 3.0, per_rank * 2.0 / 3.0];
-            let case = Case::new(ranks, samples, epochs, "{ mean = 2.0, stddev = 0.5 }", &tiers);
+            let case = Case::new(
+                ranks,
+                samples,
+                epochs,
+                "{ mean = 2.0, stddev = 0.5 }",
+                &tiers,
+            );
             let comparison = compare(&case.job(), &[by_name("foresee").unwrap()], |_, _| ());
-            let ratio = comparison.results[0].bytes["source"] as f64 / comparison.source_minimum_bytes as f64;
-            assert!((1.0..=1.01).contains(&ratio), "{ranks} ranks, K = {share} S: {ratio}");
+            let ratio = comparison.results[0].bytes["source"] as f64
+                / comparison.source_minimum_bytes as f64;
+            assert!(
+                (1.0..=1.01).contains(&ratio),
+                "{ranks} ranks, K = {share} S: {ratio}"
+            );
         }
     }
 }
@@ -137,9 +174,16 @@ fn reads_at_most_one_per_cent_more_when_sizes_vary() {
 #[test]
 fn fills_small_tiers_with_samples_of_nearly_one_size() {
     for ranks in [5, 10, 20] {
-        let case = Case::new(ranks, 34 * ranks, 7, "{ mean = 1.0, stddev = 0.05 }", &[30.9]);
+        let case = Case::new(
+            ranks,
+            34 * ranks,
+            7,
+            "{ mean = 1.0, stddev = 0.05 }",
+            &[30.9],
+        );
         let comparison = compare(&case.job(), &[by_name("foresee").unwrap()], |_, _| ());
-        let ratio = comparison.results[0].bytes["source"] as f64 / comparison.source_minimum_bytes as f64;
+        let ratio =
+            comparison.results[0].bytes["source"] as f64 / comparison.source_minimum_bytes as f64;
         assert!((1.0..=1.01).contains(&ratio), "{ranks} ranks: {ratio}");
     }
 }
@@ -148,7 +192,10 @@ fn fills_small_tiers_with_samples_of_nearly_one_size() {
 fn moves_a_sixth_less_than_frequency_placement_at_twice_the_room() {
     // 16 ranks, K = 2 S, 45 epochs.
     let case = Case::new(16, 16_000, 45, "{ fixed = 1.0 }", &[2000.0]);
-    let (ours, theirs) = (outside(&case.run("foresee")) as f64, outside(&case.run("nopfs")) as f64);
+    let (ours, theirs) = (
+        outside(&case.run("foresee")) as f64,
+        outside(&case.run("nopfs")) as f64,
+    );
     assert!(ours <= 0.85 * theirs, "{:.3} of nopfs", ours / theirs);
 }
 
@@ -159,8 +206,15 @@ fn never_moves_more_than_frequency_placement_when_all_fits() {
             for epochs in [5, 20] {
                 let per_rank = (room * f64::from(samples) / f64::from(ranks)).ceil();
                 let case = Case::new(ranks, samples, epochs, "{ fixed = 1.0 }", &[per_rank]);
-                let (ours, theirs) = (outside(&case.run("foresee")) as f64, outside(&case.run("nopfs")) as f64);
-                assert!(ours <= 1.02 * theirs, "{ranks} ranks, K = {room} S, {epochs} epochs: {:.3}", ours / theirs);
+                let (ours, theirs) = (
+                    outside(&case.run("foresee")) as f64,
+                    outside(&case.run("nopfs")) as f64,
+                );
+                assert!(
+                    ours <= 1.02 * theirs,
+                    "{ranks} ranks, K = {room} S, {epochs} epochs: {:.3}",
+                    ours / theirs
+                );
             }
         }
     }
@@ -170,13 +224,22 @@ fn never_moves_more_than_frequency_placement_when_all_fits() {
 fn local_batches_leave_only_the_balance_to_peers() {
     for (local_batch, published) in [(32, 6.9), (64, 4.8), (128, 3.4)] {
         let samples = 16 * 128 * 20;
-        let mut case = Case::new(16, samples, 11, "{ fixed = 1.0 }", &[f64::from(samples / 16)]);
+        let mut case = Case::new(
+            16,
+            samples,
+            11,
+            "{ fixed = 1.0 }",
+            &[f64::from(samples / 16)],
+        );
         case.batch = 16 * local_batch;
         case.assignment = "local";
         let outcome = case.run("foresee");
         // Epoch 0 fills; the ten others move what balances the batches.
         let share = 100.0 * outcome.bytes["peer"] as f64 / (10.0 * f64::from(samples) * 1e6);
-        assert!((share - published).abs() <= 0.5, "{local_batch} a rank: {share:.2} %, published {published} %");
+        assert!(
+            (share - published).abs() <= 0.5,
+            "{local_batch} a rank: {share:.2} %, published {published} %"
+        );
     }
 }
 
@@ -189,10 +252,17 @@ fn takes_no_longer_and_moves_no_more_than_frequency_placement_in_the_shipped_sce
         let run = |policy: &str| simulate(&job, by_name(policy).unwrap(), |_| ());
         let (ours, theirs) = (run("foresee"), run("nopfs"));
         let (ours_s, theirs_s) = (ours.total_s.unwrap(), theirs.total_s.unwrap());
-        assert!(ours_s <= 1.01 * theirs_s, "{name}: {ours_s} s against {theirs_s} s");
+        assert!(
+            ours_s <= 1.01 * theirs_s,
+            "{name}: {ours_s} s against {theirs_s} s"
+        );
         if name != "cosmoflow-512" {
             let (ours, theirs) = (outside(&ours) as f64, outside(&theirs) as f64);
-            assert!(ours <= 1.02 * theirs, "{name}, K > S: {:.3} of nopfs", ours / theirs);
+            assert!(
+                ours <= 1.02 * theirs,
+                "{name}, K > S: {:.3} of nopfs",
+                ours / theirs
+            );
         }
     }
 }

@@ -31,7 +31,11 @@ struct Case {
 }
 
 fn tier() -> impl Strategy<Value = (u32, &'static str, u32)> {
-    (0u32..400, prop_oneof![Just("rank"), Just("host"), Just("global")], 1u32..4)
+    (
+        0u32..400,
+        prop_oneof![Just("rank"), Just("host"), Just("global")],
+        1u32..4,
+    )
 }
 
 fn one_of(a: &'static str, b: &'static str) -> impl Strategy<Value = &'static str> {
@@ -40,33 +44,54 @@ fn one_of(a: &'static str, b: &'static str) -> impl Strategy<Value = &'static st
 
 fn case() -> impl Strategy<Value = Case> {
     let job = (1u32..4, 1u32..4, 1u32..30, 1u32..4, 30u32..120, 0u32..1000);
-    let kinds = (one_of("torch", "feistel"), any::<bool>(), one_of("ranks", "reads"));
+    let kinds = (
+        one_of("torch", "feistel"),
+        any::<bool>(),
+        one_of("ranks", "reads"),
+    );
     let size_mb = one_of("{ fixed = 2 }", "{ mean = 2.0, stddev = 1.5 }");
     let system = (size_mb, 1u32..50, prop::collection::vec(tier(), 0..4));
-    (job, kinds, system).prop_map(|(job, (shuffle, drop_last, contention), (size_mb, staging_mb, tiers))| {
-        let (hosts, ranks_per_host, batch, epochs, samples, seed) = job;
-        let ranks = hosts * ranks_per_host;
-        Case {
+    (job, kinds, system).prop_map(
+        |(job, (shuffle, drop_last, contention), (size_mb, staging_mb, tiers))| {
+            let (hosts, ranks_per_host, batch, epochs, samples, seed) = job;
+            let ranks = hosts * ranks_per_host;
+            Case {
+                ranks,
+                ranks_per_host,
+                batch,
+                epochs,
+                samples,
+                seed,
+                shuffle,
+                drop_last,
+                contention,
+                size_mb,
+                staging_mb,
+                tiers,
+            }
+        },
+    )
+}
+
+impl Case {
+    fn text(&self) -> String {
+        let Self {
             ranks,
             ranks_per_host,
             batch,
             epochs,
             samples,
             seed,
+            ..
+        } = self;
+        let Self {
             shuffle,
             drop_last,
             contention,
             size_mb,
             staging_mb,
-            tiers,
-        }
-    })
-}
-
-impl Case {
-    fn text(&self) -> String {
-        let Self { ranks, ranks_per_host, batch, epochs, samples, seed, .. } = self;
-        let Self { shuffle, drop_last, contention, size_mb, staging_mb, .. } = self;
+            ..
+        } = self;
         let tier = |index: usize, (capacity, scope, threads): &(u32, &str, u32)| {
             let rate = 5000 >> (3 * index);
             format!(
@@ -74,7 +99,12 @@ impl Case {
                  threads = {threads}\nread_mb_per_s = {{ 1 = {rate} }}\n"
             )
         };
-        let tiers: String = self.tiers.iter().enumerate().map(|(index, spec)| tier(index, spec)).collect();
+        let tiers: String = self
+            .tiers
+            .iter()
+            .enumerate()
+            .map(|(index, spec)| tier(index, spec))
+            .collect();
         format!(
             "name = \"random\"\n[job]\nranks = {ranks}\nranks_per_host = {ranks_per_host}\nglobal_batch = {batch}\n\
              epochs = {epochs}\ndrop_last = {drop_last}\nseed = {seed}\nshuffle = \"{shuffle}\"\n\

@@ -18,27 +18,48 @@ const PUBLISHED: [(&str, [Option<f64>; 3]); 10] = [
     ("perfect", [Some(7.30), Some(3825.66), Some(7655.25)]),
     ("naive", [Some(27.78), Some(15130.54), Some(30272.96)]),
     ("nopfs", [Some(7.78), Some(3836.12), Some(7661.26)]),
-    ("staging-buffer", [Some(10.24), Some(4982.27), Some(9945.29)]),
-    ("deepio-ordered", [Some(8.41), Some(4433.27), Some(23948.24)]),
-    ("deepio-opportunistic", [Some(8.40), Some(4432.90), Some(8487.42)]),
-    ("parallel-staging", [Some(10.11), Some(4972.65), Some(9313.58)]),
+    (
+        "staging-buffer",
+        [Some(10.24), Some(4982.27), Some(9945.29)],
+    ),
+    (
+        "deepio-ordered",
+        [Some(8.41), Some(4433.27), Some(23948.24)],
+    ),
+    (
+        "deepio-opportunistic",
+        [Some(8.40), Some(4432.90), Some(8487.42)],
+    ),
+    (
+        "parallel-staging",
+        [Some(10.11), Some(4972.65), Some(9313.58)],
+    ),
     ("lbann-dynamic", [Some(7.71), Some(4051.12), None]),
     ("lbann-preload", [Some(8.41), Some(4433.27), None]),
     ("locality-aware", [Some(8.41), Some(4433.27), Some(9314.33)]),
 ];
 
 fn job(name: &str, sets: &[&str]) -> Job {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(format!("{name}.toml"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../scenarios")
+        .join(format!("{name}.toml"));
     let sets: Vec<Set> = sets.iter().map(|set| set.parse().unwrap()).collect();
     Job::new(&Scenario::load(&path, &sets).unwrap()).unwrap()
 }
 
 fn total_s(comparison: &Comparison, policy: &str) -> Option<f64> {
-    comparison.results.iter().find(|outcome| outcome.policy == policy).unwrap().total_s
+    comparison
+        .results
+        .iter()
+        .find(|outcome| outcome.policy == policy)
+        .unwrap()
+        .total_s
 }
 
 fn policy_s(job: &Job, policy: &str) -> f64 {
-    sequential::run(job, by_name(policy).unwrap(), |_| ()).total_s.unwrap()
+    sequential::run(job, by_name(policy).unwrap(), |_| ())
+        .total_s
+        .unwrap()
 }
 
 #[test]
@@ -48,7 +69,12 @@ fn reproduces_the_published_table() {
     for (policy, published) in PUBLISHED {
         for (comparison, published) in comparisons.iter().zip(published) {
             let Some(published) = published else {
-                assert_eq!(total_s(comparison, policy), None, "{policy} cannot run {}", comparison.scenario);
+                assert_eq!(
+                    total_s(comparison, policy),
+                    None,
+                    "{policy} cannot run {}",
+                    comparison.scenario
+                );
                 continue;
             };
             let off = total_s(comparison, policy).unwrap() / published - 1.0;
@@ -75,7 +101,11 @@ fn published_order_holds(comparison: &Comparison, index: usize) {
                 && a * 1.02 < b
             {
                 let (fast, slow) = (total_s(comparison, faster), total_s(comparison, slower));
-                assert!(fast < slow, "{}: {faster} {fast:?} before {slower} {slow:?}", comparison.scenario);
+                assert!(
+                    fast < slow,
+                    "{}: {faster} {fast:?} before {slower} {slow:?}",
+                    comparison.scenario
+                );
             }
         }
     }
@@ -85,7 +115,11 @@ fn published_order_holds(comparison: &Comparison, index: usize) {
 fn the_staging_buffer_alone_takes_2_76_hours_whatever_its_size() {
     for capacity in [1024, 2048, 4096] {
         let staging = format!("system.tier.0.capacity_mb={capacity}");
-        let sets = [staging.as_str(), "system.tier.1.capacity_mb=0", "system.tier.2.capacity_mb=0"];
+        let sets = [
+            staging.as_str(),
+            "system.tier.1.capacity_mb=0",
+            "system.tier.2.capacity_mb=0",
+        ];
         let hours = policy_s(&job("hdmlp-s3", &sets), "nopfs") / 3600.0;
         assert!((hours - 2.76).abs() < 0.03, "{capacity} MB: {hours:.3} h");
     }
@@ -107,10 +141,23 @@ fn eighty_gigabytes_of_slow_storage_are_as_good_as_forty_of_memory() {
         policy_s(&job("hdmlp-s3", &sets), policy) / 3600.0
     };
     for policy in ["nopfs", "foresee"] {
-        let (none, memory, slow) = (hours(policy, 0, 0), hours(policy, 40, 0), hours(policy, 0, 80));
-        assert!((none - 2.76).abs() < 0.03, "{policy} without tiers: {none:.3} h");
-        assert!((slow / memory - 1.0).abs() < 0.05, "{policy}: {slow:.3} h against {memory:.3} h");
-        assert!(memory < 0.95 * none, "{policy}: {memory:.3} h, and {none:.3} h without");
+        let (none, memory, slow) = (
+            hours(policy, 0, 0),
+            hours(policy, 40, 0),
+            hours(policy, 0, 80),
+        );
+        assert!(
+            (none - 2.76).abs() < 0.03,
+            "{policy} without tiers: {none:.3} h"
+        );
+        assert!(
+            (slow / memory - 1.0).abs() < 0.05,
+            "{policy}: {slow:.3} h against {memory:.3} h"
+        );
+        assert!(
+            memory < 0.95 * none,
+            "{policy}: {memory:.3} h, and {none:.3} h without"
+        );
     }
 }
 
@@ -133,13 +180,28 @@ fn locality_aware_loading_saves_what_the_closed_form_says() {
         let outcome = sequential::run(&job, by_name(policy).unwrap(), |_| ());
         (outcome.total_s.unwrap() - outcome.startup_s.unwrap()) / 3.0
     };
-    let epoch = Epoch { samples: 20_000.0, hosts: 4.0, train_rate: 1e9, source_rate: 146.0, preprocess_rate: 1e9 };
+    let epoch = Epoch {
+        samples: 20_000.0,
+        hosts: 4.0,
+        train_rate: 1e9,
+        source_rate: 146.0,
+        preprocess_rate: 1e9,
+    };
     // All cached; four ranks fetch side by side at 50 MB/s each.
-    let cache = Cache { share: 1.0, rate: 200.0 };
+    let cache = Cache {
+        share: 1.0,
+        rate: 200.0,
+    };
     let (distributed, local) = (epoch_s("distributed-cache"), epoch_s("locality-aware"));
     let expected = epoch.distributed_cache_s(cache);
-    assert!((distributed / expected - 1.0).abs() < 0.05, "{distributed} against {expected}");
+    assert!(
+        (distributed / expected - 1.0).abs() < 0.05,
+        "{distributed} against {expected}"
+    );
     // 25 samples a rank: about 6 % of a batch moves, and the staging buffer evens out who has to fetch.
     let expected = epoch.locality_aware_s(cache, 0.062);
-    assert!((local / expected - 1.0).abs() < 0.25, "{local} against {expected}");
+    assert!(
+        (local / expected - 1.0).abs() < 0.25,
+        "{local} against {expected}"
+    );
 }

@@ -7,8 +7,8 @@ use foresee_config::InputError;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 use foresee_sim::scenario::{
-    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScopeKind, Set,
-    ShuffleKind, SizeSpec, SystemSpec, Template, TierSpec,
+    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario,
+    ScopeKind, Set, ShuffleKind, SizeSpec, SystemSpec, Template, TierSpec,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -72,19 +72,31 @@ fn line(result: Result<Scenario, InputError>) -> String {
 
 /// The valid file with one piece replaced.
 fn changed(from: &str, to: &str) -> String {
-    assert_eq!(VALID.matches(from).count(), 1, "{from:?} must name one place");
+    assert_eq!(
+        VALID.matches(from).count(),
+        1,
+        "{from:?} must name one place"
+    );
     VALID.replace(from, to)
 }
 
 fn assert_lines(cases: &[(&str, &str, &str)]) {
     for (from, to, expected) in cases {
-        assert_eq!(line(read(&changed(from, to), &[])), format!("dir/x.toml{expected}"), "for {to:?}");
+        assert_eq!(
+            line(read(&changed(from, to), &[])),
+            format!("dir/x.toml{expected}"),
+            "for {to:?}"
+        );
     }
 }
 
 fn assert_set_lines(cases: &[(&[&str], &str)]) {
     for (overrides, expected) in cases {
-        assert_eq!(line(read(VALID, overrides)), format!("--set {expected}"), "for {overrides:?}");
+        assert_eq!(
+            line(read(VALID, overrides)),
+            format!("--set {expected}"),
+            "for {overrides:?}"
+        );
     }
 }
 
@@ -106,7 +118,13 @@ fn a_file_says_every_key() {
             compute_mb_per_s: 100.0,
             preprocess_mb_per_s: Preprocess::Curve(vec![(1, 200.0), (2, 350.0)]),
         },
-        dataset: DatasetSpec { samples: 1000, size_mb: SizeSpec::Normal { mean: 1.0, stddev: 0.1 } },
+        dataset: DatasetSpec {
+            samples: 1000,
+            size_mb: SizeSpec::Normal {
+                mean: 1.0,
+                stddev: 0.1,
+            },
+        },
         system: SystemSpec {
             network_mb_per_s: 10_000.0,
             source_link_mb_per_s: 2000.0,
@@ -162,34 +180,67 @@ fn what_a_file_leaves_out_has_the_documented_default() {
     assert_eq!(scenario.system.extrapolate, ExtrapolateKind::Regression);
     assert_eq!(scenario.system.cores_per_host, None);
     assert_eq!(scenario.system.tiers[1].scope, ScopeKind::Rank);
-    assert_eq!(scenario.system.tiers[1].write_mb_per_s, scenario.system.tiers[1].read_mb_per_s);
+    assert_eq!(
+        scenario.system.tiers[1].write_mb_per_s,
+        scenario.system.tiers[1].read_mb_per_s
+    );
 }
 
 #[test]
 fn whole_numbers_may_be_written_with_an_exponent() {
-    assert_eq!(read(VALID, &["dataset.samples=1e6"]).unwrap().dataset.samples, 1_000_000);
+    assert_eq!(
+        read(VALID, &["dataset.samples=1e6"])
+            .unwrap()
+            .dataset
+            .samples,
+        1_000_000
+    );
 }
 
 #[test]
 fn unknown_keys_are_answered_with_the_right_one_or_its_place() {
     assert_lines(&[
-        ("global_batch", "globl_batch", ": job.globl_batch: unknown key; did you mean job.global_batch?"),
-        ("[dataset]", "[datasets]", ": datasets: unknown key; did you mean dataset?"),
+        (
+            "global_batch",
+            "globl_batch",
+            ": job.globl_batch: unknown key; did you mean job.global_batch?",
+        ),
+        (
+            "[dataset]",
+            "[datasets]",
+            ": datasets: unknown key; did you mean dataset?",
+        ),
         (
             "epochs = 10",
             "epochs = 10\nwarmup = 3",
             ": job.warmup: unknown key; the keys here are ranks, ranks_per_host, global_batch, epochs, drop_last, \
              seed, shuffle, assignment, compute_mb_per_s, preprocess_mb_per_s, decoded_mb_per_mb",
         ),
-        ("[job]", "[job]\ncapacity_mb = 1", ": job.capacity_mb: unknown key; capacity_mb belongs in [[system.tier]]"),
+        (
+            "[job]",
+            "[job]\ncapacity_mb = 1",
+            ": job.capacity_mb: unknown key; capacity_mb belongs in [[system.tier]]",
+        ),
         (
             "name = \"small\"\n\n[job]",
             "[job]\nname = \"small\"",
             r#": name: missing; add name = "imagenet-1k" at the top, before [job]"#,
         ),
-        ("[job]", "[job]\nname = \"small\"", ": job.name: unknown key; name belongs at the top, before [job]"),
-        ("mean = 1.0", "means = 1.0", ": dataset.size_mb.means: unknown key; did you mean dataset.size_mb.mean?"),
-        ("threads = 4", "thread = 4", ": system.tier[1].thread: unknown key; did you mean system.tier[1].threads?"),
+        (
+            "[job]",
+            "[job]\nname = \"small\"",
+            ": job.name: unknown key; name belongs at the top, before [job]",
+        ),
+        (
+            "mean = 1.0",
+            "means = 1.0",
+            ": dataset.size_mb.means: unknown key; did you mean dataset.size_mb.mean?",
+        ),
+        (
+            "threads = 4",
+            "thread = 4",
+            ": system.tier[1].thread: unknown key; did you mean system.tier[1].threads?",
+        ),
         (
             "[job]",
             "[job]\n\"a\\nb\" = 1",
@@ -207,37 +258,70 @@ fn unknown_keys_are_answered_with_the_right_one_or_its_place() {
 #[test]
 fn missing_keys_are_answered_with_what_to_add() {
     assert_lines(&[
-        ("name = \"small\"", "", r#": name: missing; add name = "imagenet-1k" at the top, before [job]"#),
-        ("epochs = 10", "", ": job.epochs: missing; add epochs = 10 in [job]"),
+        (
+            "name = \"small\"",
+            "",
+            r#": name: missing; add name = "imagenet-1k" at the top, before [job]"#,
+        ),
+        (
+            "epochs = 10",
+            "",
+            ": job.epochs: missing; add epochs = 10 in [job]",
+        ),
         (
             "preprocess_mb_per_s = { 2 = 350, 1 = 200 }",
             "",
             ": job.preprocess_mb_per_s: missing; add preprocess_mb_per_s = 200 in [job]",
         ),
-        ("samples = 1000", "", ": dataset.samples: missing; add samples = 150000 in [dataset]"),
+        (
+            "samples = 1000",
+            "",
+            ": dataset.samples: missing; add samples = 150000 in [dataset]",
+        ),
         (
             "size_mb = { mean = 1.0, stddev = 0.1 }",
             "",
             ": dataset.size_mb: missing; add size_mb = { mean = 1.0, stddev = 0.1 } in [dataset]",
         ),
-        (", stddev = 0.1", "", ": dataset.size_mb.stddev: missing; add stddev = 0.1 in dataset.size_mb"),
+        (
+            ", stddev = 0.1",
+            "",
+            ": dataset.size_mb.stddev: missing; add stddev = 0.1 in dataset.size_mb",
+        ),
         (
             "source_read_mb_per_s = { 1 = 66, 10 = 300, 2 = 86.5 }",
             "",
             ": system.source_read_mb_per_s: missing; add source_read_mb_per_s = { 1 = 66, 4 = 146 } in [system]",
         ),
-        ("threads = 4", "", ": system.tier[1].threads: missing; add threads = 2 in [[system.tier]]"),
-        ("capacity_mb = 0\n", "", ": system.tier[1].capacity_mb: missing; add capacity_mb = 1024 in [[system.tier]]"),
+        (
+            "threads = 4",
+            "",
+            ": system.tier[1].threads: missing; add threads = 2 in [[system.tier]]",
+        ),
+        (
+            "capacity_mb = 0\n",
+            "",
+            ": system.tier[1].capacity_mb: missing; add capacity_mb = 1024 in [[system.tier]]",
+        ),
     ]);
-    assert_eq!(line(read("name = \"x\"", &[])), "dir/x.toml: job: missing; add a section [job]");
-    assert_eq!(line(read("", &[])), r#"dir/x.toml: name: missing; add name = "imagenet-1k" at the top, before [job]"#);
+    assert_eq!(
+        line(read("name = \"x\"", &[])),
+        "dir/x.toml: job: missing; add a section [job]"
+    );
+    assert_eq!(
+        line(read("", &[])),
+        r#"dir/x.toml: name: missing; add name = "imagenet-1k" at the top, before [job]"#
+    );
     let (without_tiers, _) = VALID.split_once("[[system.tier]]").unwrap();
     assert_eq!(
         line(read(without_tiers, &[])),
         "dir/x.toml: system.tier: there is no tier; add a [[system.tier]] for the staging buffer"
     );
     assert_eq!(
-        line(read(&without_tiers.replace("[system]", "[system]\ntier = []"), &[])),
+        line(read(
+            &without_tiers.replace("[system]", "[system]\ntier = []"),
+            &[]
+        )),
         "dir/x.toml: system.tier: there is no tier; add a [[system.tier]] for the staging buffer"
     );
 }
@@ -255,7 +339,11 @@ fn wrong_types_are_named_with_the_wanted_one() {
             "ranks = \"four\"",
             r#": job.ranks: found a string ("four"), wanted a whole number; write it as in ranks = 4"#,
         ),
-        ("ranks = 4", "ranks = [4]", ": job.ranks: found a list, wanted a whole number; write it as in ranks = 4"),
+        (
+            "ranks = 4",
+            "ranks = [4]",
+            ": job.ranks: found a list, wanted a whole number; write it as in ranks = 4",
+        ),
         (
             "ranks = 4",
             "ranks = 1979-05-27",
@@ -306,7 +394,11 @@ fn wrong_types_are_named_with_the_wanted_one() {
             ": system.source_read_mb_per_s.1: found a table, wanted a number; write the points as in { 1 = 66, 4 = \
              146 }",
         ),
-        ("name = \"small\"\n\n[job]", "name = \"small\"\njob = 3\n[jobs]", ": jobs: unknown key; did you mean job?"),
+        (
+            "name = \"small\"\n\n[job]",
+            "name = \"small\"\njob = 3\n[jobs]",
+            ": jobs: unknown key; did you mean job?",
+        ),
     ]);
     assert_eq!(
         line(read("name = \"x\"\njob = 3", &[])),
@@ -315,18 +407,28 @@ fn wrong_types_are_named_with_the_wanted_one() {
     );
     let (without_tiers, _) = VALID.split_once("[[system.tier]]").unwrap();
     assert_eq!(
-        line(read(&format!("{without_tiers}\n[system.tier]\nname = \"ram\""), &[])),
+        line(read(
+            &format!("{without_tiers}\n[system.tier]\nname = \"ram\""),
+            &[]
+        )),
         "dir/x.toml: system.tier: found a table, wanted a list of tables; write it as in [[system.tier]]"
     );
     assert_eq!(
-        line(read(&without_tiers.replace("[system]", "[system]\ntier = [1]"), &[])),
+        line(read(
+            &without_tiers.replace("[system]", "[system]\ntier = [1]"),
+            &[]
+        )),
         "dir/x.toml: system.tier[0]: found a whole number (1), wanted a table; its keys are name, capacity_mb, \
          scope, threads, read_mb_per_s, write_mb_per_s"
     );
 }
 
 const OUT_OF_BOUNDS: &[(&str, &str, &str)] = &[
-    ("ranks = 4", "ranks = 0", ": job.ranks: 0 is too small; give the number of ranks, a whole number from 1 to 65536"),
+    (
+        "ranks = 4",
+        "ranks = 0",
+        ": job.ranks: 0 is too small; give the number of ranks, a whole number from 1 to 65536",
+    ),
     (
         "ranks = 4",
         "ranks = -4",
@@ -424,8 +526,16 @@ const OUT_OF_BOUNDS: &[(&str, &str, &str)] = &[
         "samples = 4294967295",
         ": dataset.samples: 4294967295 is too big; give the number of samples, a whole number from 1 to 4294967294",
     ),
-    ("mean = 1.0", "mean = 0", ": dataset.size_mb.mean: 0 is too small; give the mean size in MB, more than 0"),
-    ("mean = 1.0", "mean = nan", ": dataset.size_mb.mean: nan is not finite; give the mean size in MB, more than 0"),
+    (
+        "mean = 1.0",
+        "mean = 0",
+        ": dataset.size_mb.mean: 0 is too small; give the mean size in MB, more than 0",
+    ),
+    (
+        "mean = 1.0",
+        "mean = nan",
+        ": dataset.size_mb.mean: nan is not finite; give the mean size in MB, more than 0",
+    ),
     (
         "stddev = 0.1",
         "stddev = -0.1",
@@ -526,7 +636,11 @@ fn numbers_out_of_bounds_are_answered_with_the_bounds() {
 }
 
 const AGAINST_THE_RULES: &[(&str, &str, &str)] = &[
-    ("name = \"small\"", "name = \" \"", ": name: is empty; give the name of the scenario"),
+    (
+        "name = \"small\"",
+        "name = \" \"",
+        ": name: is empty; give the name of the scenario",
+    ),
     (
         "global_batch = 100",
         "global_batch = 1001",
@@ -569,7 +683,11 @@ const AGAINST_THE_RULES: &[(&str, &str, &str)] = &[
         "name = \"staging\"",
         r#": system.tier[1].name: tier 0 has the name "staging" too; give each tier its own name"#,
     ),
-    ("name = \"ssd\"", "name = \"\"", ": system.tier[1].name: is empty; give the name of the tier"),
+    (
+        "name = \"ssd\"",
+        "name = \"\"",
+        ": system.tier[1].name: is empty; give the name of the tier",
+    ),
     (
         "{ 1 = 66, 10 = 300, 2 = 86.5 }",
         "{}",
@@ -644,19 +762,45 @@ const AGAINST_THE_RULES: &[(&str, &str, &str)] = &[
 fn rules_that_join_keys_are_explained() {
     assert_lines(AGAINST_THE_RULES);
     let (without_tiers, _) = VALID.split_once("[[system.tier]]").unwrap();
-    let tier = |name| format!("{{ name = \"{name}\", capacity_mb = 1, threads = 1, read_mb_per_s = {{ 1 = 1 }} }}");
+    let tier = |name| {
+        format!(
+            "{{ name = \"{name}\", capacity_mb = 1, threads = 1, read_mb_per_s = {{ 1 = 1 }} }}"
+        )
+    };
     let tiers: Vec<_> = (0..257).map(tier).collect();
-    let text = without_tiers.replace("[system]", &format!("[system]\ntier = [{}]", tiers.join(", ")));
-    assert_eq!(line(read(&text, &[])), "dir/x.toml: system.tier[256]: tier 256 is too many; give at most 256 tiers");
+    let text = without_tiers.replace(
+        "[system]",
+        &format!("[system]\ntier = [{}]", tiers.join(", ")),
+    );
+    assert_eq!(
+        line(read(&text, &[])),
+        "dir/x.toml: system.tier[256]: tier 256 is too many; give at most 256 tiers"
+    );
 }
 
 #[test]
 fn text_that_is_not_toml_is_answered_with_the_place() {
     assert_lines(&[
-        ("ranks = 4", "ranks = ", ":4:9: not valid TOML: string values must be quoted, expected literal string"),
-        ("ranks = 4", "ranks = 4\nranks = 5", ":5:1: not valid TOML: duplicate key"),
-        ("[job]", "[job", ":3:5: not valid TOML: unclosed table, expected `]`"),
-        ("name = \"small\"", "name = \"sm\nall\"", ":2:5: not valid TOML: key with no value, expected `=`"),
+        (
+            "ranks = 4",
+            "ranks = ",
+            ":4:9: not valid TOML: string values must be quoted, expected literal string",
+        ),
+        (
+            "ranks = 4",
+            "ranks = 4\nranks = 5",
+            ":5:1: not valid TOML: duplicate key",
+        ),
+        (
+            "[job]",
+            "[job",
+            ":3:5: not valid TOML: unclosed table, expected `]`",
+        ),
+        (
+            "name = \"small\"",
+            "name = \"sm\nall\"",
+            ":2:5: not valid TOML: key with no value, expected `=`",
+        ),
         (
             "seed = 1",
             "seed = 18446744073709551615",
@@ -703,9 +847,15 @@ fn overrides_replace_and_add_values() {
     let scenario = read(VALID, &overrides).unwrap();
     assert_eq!(scenario.job.shuffle, ShuffleKind::Feistel);
     assert_eq!(scenario.name, "with = sign");
-    assert_eq!(scenario.job.preprocess_mb_per_s, Preprocess::PerThread(250.0));
+    assert_eq!(
+        scenario.job.preprocess_mb_per_s,
+        Preprocess::PerThread(250.0)
+    );
     assert_eq!(scenario.dataset.size_mb, SizeSpec::Fixed(2.0));
-    assert_eq!(scenario.system.source_read_mb_per_s, [(1, 66.0), (2, 86.5), (4, 200.0), (10, 310.0)]);
+    assert_eq!(
+        scenario.system.source_read_mb_per_s,
+        [(1, 66.0), (2, 86.5), (4, 200.0), (10, 310.0)]
+    );
     assert_eq!(scenario.system.tiers[1].capacity_mb.to_string(), "0.5");
     assert_eq!(scenario.system.tiers[0].threads, 3);
     assert_eq!(scenario.system.tiers[0].write_mb_per_s, [(3, 9000.0)]);
@@ -727,19 +877,43 @@ fn overrides_know_their_key_and_value() {
 }
 
 const BAD_OVERRIDES: &[(&[&str], &str)] = &[
-    (&["job.ranks"], "job.ranks: no '='; write KEY=VALUE, such as --set job.ranks=4"),
-    (&["=4"], "=4: the key has an empty part; write KEY=VALUE, such as --set job.ranks=4"),
-    (&["job..ranks=4"], "job..ranks=4: the key has an empty part; write KEY=VALUE, such as --set job.ranks=4"),
+    (
+        &["job.ranks"],
+        "job.ranks: no '='; write KEY=VALUE, such as --set job.ranks=4",
+    ),
+    (
+        &["=4"],
+        "=4: the key has an empty part; write KEY=VALUE, such as --set job.ranks=4",
+    ),
+    (
+        &["job..ranks=4"],
+        "job..ranks=4: the key has an empty part; write KEY=VALUE, such as --set job.ranks=4",
+    ),
     (
         &["a.b.c.d.e.f.g.h.i=1"],
         "a.b.c.d.e.f.g.h.i=1: the key has too many parts; the longest are like system.tier.1.read_mb_per_s.2",
     ),
-    (&["job.rank=4"], "job.rank=4: unknown key; did you mean job.ranks?"),
-    (&["jbo.ranks=4"], "jbo.ranks=4: jbo: unknown key; did you mean job?"),
+    (
+        &["job.rank=4"],
+        "job.rank=4: unknown key; did you mean job.ranks?",
+    ),
+    (
+        &["jbo.ranks=4"],
+        "jbo.ranks=4: jbo: unknown key; did you mean job?",
+    ),
     (&["ranks=4"], "ranks=4: unknown key; ranks belongs in [job]"),
-    (&["tier.1.capacity_mb=0"], "tier.1.capacity_mb=0: tier: unknown key; tier belongs in [system]"),
-    (&["system.tier.1.capacity=0"], "system.tier.1.capacity=0: unknown key; did you mean system.tier[1].capacity_mb?"),
-    (&["system.tier.2.threads=1"], "system.tier.2.threads=1: there is no tier 2; give 0 (the staging buffer) to 1"),
+    (
+        &["tier.1.capacity_mb=0"],
+        "tier.1.capacity_mb=0: tier: unknown key; tier belongs in [system]",
+    ),
+    (
+        &["system.tier.1.capacity=0"],
+        "system.tier.1.capacity=0: unknown key; did you mean system.tier[1].capacity_mb?",
+    ),
+    (
+        &["system.tier.2.threads=1"],
+        "system.tier.2.threads=1: there is no tier 2; give 0 (the staging buffer) to 1",
+    ),
     (
         &["system.tier.ssd.threads=1"],
         "system.tier.ssd.threads=1: there is no tier ssd; give 0 (the staging buffer) to 1",
@@ -748,13 +922,22 @@ const BAD_OVERRIDES: &[(&[&str], &str)] = &[
         &["system.tier[-1].threads=1"],
         "system.tier[-1].threads=1: there is no tier -1; give 0 (the staging buffer) to 1",
     ),
-    (&["job.ranks.x=4"], "job.ranks.x=4: job.ranks is a whole number (4) and has no keys; set job.ranks itself"),
+    (
+        &["job.ranks.x=4"],
+        "job.ranks.x=4: job.ranks is a whole number (4) and has no keys; set job.ranks itself",
+    ),
     (
         &["job.ranks=four"],
         r#"job.ranks=four: found a string ("four"), wanted a whole number; write it as in ranks = 4"#,
     ),
-    (&["job.ranks="], r#"job.ranks=: found a string (""), wanted a whole number; write it as in ranks = 4"#),
-    (&["job.ranks=0"], "job.ranks=0: 0 is too small; give the number of ranks, a whole number from 1 to 65536"),
+    (
+        &["job.ranks="],
+        r#"job.ranks=: found a string (""), wanted a whole number; write it as in ranks = 4"#,
+    ),
+    (
+        &["job.ranks=0"],
+        "job.ranks=0: 0 is too small; give the number of ranks, a whole number from 1 to 65536",
+    ),
     (
         &["job.ranks=99999999999999999999"],
         "job.ranks=99999999999999999999: 1e20 is too big; give the number of ranks, a whole number from 1 to 65536",
@@ -777,7 +960,10 @@ const BAD_OVERRIDES: &[(&[&str], &str)] = &[
         "system.tier.0.scope=host: the first tier is the staging buffer, one for each rank; give scope = \
              \"rank\", or put a staging buffer before this tier",
     ),
-    (&["system.tier=[]"], "system.tier=[]: there is no tier; add a [[system.tier]] for the staging buffer"),
+    (
+        &["system.tier=[]"],
+        "system.tier=[]: there is no tier; add a [[system.tier]] for the staging buffer",
+    ),
     (
         &["system.source_read_mb_per_s.0=5"],
         "system.source_read_mb_per_s.0=5: there is no point 0; count readers from 1 as in { 1 = 66, 4 = 146 }",
@@ -802,7 +988,10 @@ const BAD_OVERRIDES: &[(&[&str], &str)] = &[
         "dataset.size_mb={ file = \"none.txt\" }: dataset.size_mb.file: dir/none.txt: no such file; give the \
              path from the folder of the scenario",
     ),
-    (&["job={ ranks = 4 }"], "job={ ranks = 4 }: job.global_batch: missing; add global_batch = 100 in [job]"),
+    (
+        &["job={ ranks = 4 }"],
+        "job={ ranks = 4 }: job.global_batch: missing; add global_batch = 100 in [job]",
+    ),
     (
         &["job.global_batch=2000"],
         "job.global_batch=2000: 2000 is more than the 1000 samples of the dataset; lower job.global_batch or \
@@ -828,8 +1017,14 @@ const BAD_OVERRIDES: &[(&[&str], &str)] = &[
         r#"system.tier.1.name=staging: tier 0 has the name "staging" too; give each tier its own name"#,
     ),
     (&["name="], "name=: is empty; give the name of the scenario"),
-    (&["name=a\nb"], "name=a\\nb: has a control character; give a name in one line of plain text"),
-    (&["job.ranks=\n"], r#"job.ranks=: found a string (""), wanted a whole number; write it as in ranks = 4"#),
+    (
+        &["name=a\nb"],
+        "name=a\\nb: has a control character; give a name in one line of plain text",
+    ),
+    (
+        &["job.ranks=\n"],
+        r#"job.ranks=: found a string (""), wanted a whole number; write it as in ranks = 4"#,
+    ),
     (
         &["no-sign-of-equality-in-a-text-that-is-longer-than-one-would-like-to-read"],
         "no-sign-of-equality-in-a-text-that-is-longer-than-one-would-...: no '='; write KEY=VALUE, such as --set \
@@ -855,8 +1050,14 @@ fn bad_overrides_are_blamed_by_name() {
 #[test]
 fn an_override_is_not_blamed_for_a_mistake_of_the_file() {
     let text = changed("epochs = 10", "epochs = 0");
-    assert!(line(read(&text, &["job.ranks=8", "job.epoch_count=1"])).starts_with("--set job.epoch_count=1: "));
-    assert!(line(read(&text, &["job.ranks=8", "system.tier.0.threads=1"])).starts_with("dir/x.toml: job.epochs: "));
+    assert!(
+        line(read(&text, &["job.ranks=8", "job.epoch_count=1"]))
+            .starts_with("--set job.epoch_count=1: ")
+    );
+    assert!(
+        line(read(&text, &["job.ranks=8", "system.tier.0.threads=1"]))
+            .starts_with("dir/x.toml: job.epochs: ")
+    );
 }
 
 #[test]
@@ -873,20 +1074,29 @@ fn files_that_cannot_be_read_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let said = |path: &Path| {
         let error = Scenario::load(path, &[]).unwrap_err().to_string();
-        error.strip_prefix(&path.display().to_string()).expect("the path comes first").to_owned()
+        error
+            .strip_prefix(&path.display().to_string())
+            .expect("the path comes first")
+            .to_owned()
     };
     let path = |name: &str, content: &[u8]| {
         let path = folder.path().join(name);
         std::fs::write(&path, content).unwrap();
         path
     };
-    assert_eq!(said(&folder.path().join("none.toml")), ": no such file; check the path");
+    assert_eq!(
+        said(&folder.path().join("none.toml")),
+        ": no such file; check the path"
+    );
     assert_eq!(said(folder.path()), ": is a folder; give a file");
     assert_eq!(
         said(&path("latin1.toml", b"name = \"a\"\n# caf\xe9\n")),
         ": line 2, column 6 is not UTF-8; save the file as UTF-8 text"
     );
-    assert_eq!(said(&path("long.toml", &vec![b'\n'; (4 << 20) + 1])), ": longer than 4 MiB; give a scenario file");
+    assert_eq!(
+        said(&path("long.toml", &vec![b'\n'; (4 << 20) + 1])),
+        ": longer than 4 MiB; give a scenario file"
+    );
     assert_eq!(
         said(&path("valid.toml", VALID.as_bytes()).join("below.toml")),
         ": cannot be read: Not a directory (os error 20); check the path"
@@ -903,7 +1113,11 @@ fn a_file_that_may_not_be_read_is_named() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     // The superuser reads everything.
     if let Err(error) = Scenario::load(&path, &[]) {
-        assert!(error.to_string().ends_with("cannot be read: permission denied; allow this user to read it"));
+        assert!(
+            error
+                .to_string()
+                .ends_with("cannot be read: permission denied; allow this user to read it")
+        );
     }
 }
 
@@ -911,37 +1125,90 @@ fn a_file_that_may_not_be_read_is_named() {
 fn with_sizes_file(content: &[u8]) -> (tempfile::TempDir, Scenario) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.toml");
-    std::fs::write(&path, changed("mean = 1.0, stddev = 0.1", "file = \"sizes.txt\"")).expect("a temporary folder");
+    std::fs::write(
+        &path,
+        changed("mean = 1.0, stddev = 0.1", "file = \"sizes.txt\""),
+    )
+    .expect("a temporary folder");
     std::fs::write(folder.path().join("sizes.txt"), content).expect("a temporary folder");
-    let scenario =
-        Scenario::load(&path, &sets(&["dataset.samples=4", "job.global_batch=4"]).expect("KEY=VALUE")).expect("valid");
-    assert_eq!(scenario.dataset.size_mb, SizeSpec::File(folder.path().join("sizes.txt")));
+    let scenario = Scenario::load(
+        &path,
+        &sets(&["dataset.samples=4", "job.global_batch=4"]).expect("KEY=VALUE"),
+    )
+    .expect("valid");
+    assert_eq!(
+        scenario.dataset.size_mb,
+        SizeSpec::File(folder.path().join("sizes.txt"))
+    );
     (folder, scenario)
 }
 
 #[test]
 fn sizes_come_from_a_file_beside_the_scenario() {
-    let (_folder, scenario) = with_sizes_file("\u{feff}# in MB\n1.5\r\n\n0  # empty\n 1e-6\n2".as_bytes());
+    let (_folder, scenario) =
+        with_sizes_file("\u{feff}# in MB\n1.5\r\n\n0  # empty\n 1e-6\n2".as_bytes());
     let catalog = scenario.sizes().unwrap();
-    let sizes: Vec<_> = catalog.samples().map(|sample| catalog.size(sample)).collect();
-    assert_eq!(sizes, [Bytes(1_500_000), Bytes(0), Bytes(1), Bytes(2_000_000)]);
+    let sizes: Vec<_> = catalog
+        .samples()
+        .map(|sample| catalog.size(sample))
+        .collect();
+    assert_eq!(
+        sizes,
+        [Bytes(1_500_000), Bytes(0), Bytes(1), Bytes(2_000_000)]
+    );
 }
 
 #[test]
 fn mistakes_in_a_sizes_file_are_answered_with_the_line() {
     let cases: &[(&[u8], &str)] = &[
-        (b"1\n2\nabc\n4\n", r#":3: "abc" is not a number; give one size in MB per line, 0 or more"#),
-        (b"1\n# two\n\n-2\n", ":4: -2 is negative; give one size in MB per line, 0 or more"),
-        (b"1\nnan\n", ":2: nan is not finite; give one size in MB per line, 0 or more"),
-        (b"1\ninf\n", ":2: inf is not finite; give one size in MB per line, 0 or more"),
-        (b"1\n1e300\n", ":2: 1e300 is too big; give one size in MB per line, 0 or more"),
-        (b"1\n2\n\xff\n4\n", ":3: the line is not UTF-8; give one size in MB per line, 0 or more"),
-        (b"1\n2\n3\n", ": 3 sizes, but dataset.samples = 4; give as many sizes as samples"),
-        (b"1\n2\n3\n4\n5\n", ":5: more sizes than dataset.samples = 4; give as many sizes as samples"),
-        (b"0\n0\n0\n0\n", ": all samples are of size 0; give larger sizes or more samples"),
-        (b"1e13\n1e13\n0\n0\n", ": the dataset is larger than 2^64 bytes; lower the sizes or the number of samples"),
-        (&[b'1'; 5000], ":1: the line is longer than 4096 bytes; give one size in MB per line, 0 or more"),
-        (b"", ": 0 sizes, but dataset.samples = 4; give as many sizes as samples"),
+        (
+            b"1\n2\nabc\n4\n",
+            r#":3: "abc" is not a number; give one size in MB per line, 0 or more"#,
+        ),
+        (
+            b"1\n# two\n\n-2\n",
+            ":4: -2 is negative; give one size in MB per line, 0 or more",
+        ),
+        (
+            b"1\nnan\n",
+            ":2: nan is not finite; give one size in MB per line, 0 or more",
+        ),
+        (
+            b"1\ninf\n",
+            ":2: inf is not finite; give one size in MB per line, 0 or more",
+        ),
+        (
+            b"1\n1e300\n",
+            ":2: 1e300 is too big; give one size in MB per line, 0 or more",
+        ),
+        (
+            b"1\n2\n\xff\n4\n",
+            ":3: the line is not UTF-8; give one size in MB per line, 0 or more",
+        ),
+        (
+            b"1\n2\n3\n",
+            ": 3 sizes, but dataset.samples = 4; give as many sizes as samples",
+        ),
+        (
+            b"1\n2\n3\n4\n5\n",
+            ":5: more sizes than dataset.samples = 4; give as many sizes as samples",
+        ),
+        (
+            b"0\n0\n0\n0\n",
+            ": all samples are of size 0; give larger sizes or more samples",
+        ),
+        (
+            b"1e13\n1e13\n0\n0\n",
+            ": the dataset is larger than 2^64 bytes; lower the sizes or the number of samples",
+        ),
+        (
+            &[b'1'; 5000],
+            ":1: the line is longer than 4096 bytes; give one size in MB per line, 0 or more",
+        ),
+        (
+            b"",
+            ": 0 sizes, but dataset.samples = 4; give as many sizes as samples",
+        ),
     ];
     for (content, expected) in cases {
         let (folder, scenario) = with_sizes_file(content);
@@ -956,24 +1223,44 @@ fn a_sizes_file_must_be_there() {
     let (folder, scenario) = with_sizes_file(b"1\n1\n1\n1\n");
     let sizes = folder.path().join("sizes.txt");
     std::fs::remove_file(&sizes).unwrap();
-    assert_eq!(scenario.sizes().unwrap_err().to_string(), format!("{}: no such file; check the path", sizes.display()));
+    assert_eq!(
+        scenario.sizes().unwrap_err().to_string(),
+        format!("{}: no such file; check the path", sizes.display())
+    );
     let scenario = folder.path().join("x.toml");
-    let place = format!("{}: dataset.size_mb.file: {}", scenario.display(), sizes.display());
+    let place = format!(
+        "{}: dataset.size_mb.file: {}",
+        scenario.display(),
+        sizes.display()
+    );
     let said = line(Scenario::load(&scenario, &[]));
-    assert_eq!(said, format!("{place}: no such file; give the path from the folder of the scenario"));
+    assert_eq!(
+        said,
+        format!("{place}: no such file; give the path from the folder of the scenario")
+    );
     std::fs::create_dir(&sizes).unwrap();
-    assert_eq!(line(Scenario::load(&scenario, &[])), format!("{place}: is a folder; give a file"));
+    assert_eq!(
+        line(Scenario::load(&scenario, &[])),
+        format!("{place}: is a folder; give a file")
+    );
 }
 
 #[test]
 fn drawn_sizes_never_change() {
     let catalog = read(VALID, &[]).unwrap().sizes().unwrap();
     // The same from an independent implementation of SplitMix64 and Box-Muller.
-    let first: Vec<_> = (0..5).map(|sample| catalog.size(SampleId(sample)).0).collect();
+    let first: Vec<_> = (0..5)
+        .map(|sample| catalog.size(SampleId(sample)).0)
+        .collect();
     assert_eq!(first, [931_074, 932_659, 986_817, 1_061_433, 1_041_676]);
-    let more = read(VALID, &["dataset.samples=2000"]).unwrap().sizes().unwrap();
+    let more = read(VALID, &["dataset.samples=2000"])
+        .unwrap()
+        .sizes()
+        .unwrap();
     assert!(
-        catalog.samples().all(|sample| catalog.size(sample) == more.size(sample)),
+        catalog
+            .samples()
+            .all(|sample| catalog.size(sample) == more.size(sample)),
         "sizes do not depend on samples"
     );
     let other = read(VALID, &["job.seed=2"]).unwrap().sizes().unwrap();
@@ -982,23 +1269,36 @@ fn drawn_sizes_never_change() {
 
 #[test]
 fn drawn_sizes_are_clipped_at_zero() {
-    let overrides = ["dataset.samples=100000", "dataset.size_mb={ mean = 0.1, stddev = 0.1 }"];
+    let overrides = [
+        "dataset.samples=100000",
+        "dataset.size_mb={ mean = 0.1, stddev = 0.1 }",
+    ];
     let catalog = read(VALID, &overrides).unwrap().sizes().unwrap();
-    let zeros = catalog.samples().filter(|&sample| catalog.size(sample) == Bytes(0)).count();
+    let zeros = catalog
+        .samples()
+        .filter(|&sample| catalog.size(sample) == Bytes(0))
+        .count();
     // A normal number is more than one deviation below its mean in 15.87 % of cases.
     assert!((15_500..16_250).contains(&zeros), "{zeros}");
 }
 
 #[test]
 fn fixed_sizes_are_whole_bytes() {
-    let catalog = read(VALID, &["dataset.size_mb={ fixed = 0.0123456789 }"]).unwrap().sizes().unwrap();
+    let catalog = read(VALID, &["dataset.size_mb={ fixed = 0.0123456789 }"])
+        .unwrap()
+        .sizes()
+        .unwrap();
     assert_eq!(catalog.common_size(), Some(Bytes(12_346)));
 }
 
 #[test]
 fn a_dataset_without_a_byte_is_an_error() {
     // Of one sample with this seed, the draw is negative.
-    let overrides = ["job.global_batch=1", "dataset.samples=1", "dataset.size_mb={ mean = 1e-3, stddev = 1000 }"];
+    let overrides = [
+        "job.global_batch=1",
+        "dataset.samples=1",
+        "dataset.size_mb={ mean = 1e-3, stddev = 1000 }",
+    ];
     assert_eq!(
         line(read(VALID, &overrides)),
         "--set dataset.size_mb={ mean = 1e-3, stddev = 1000 }: all samples are of size 0; give larger sizes or more \
@@ -1021,8 +1321,10 @@ fn a_dataset_without_a_byte_is_an_error() {
 
 fn shipped() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    let mut paths: Vec<_> =
-        std::fs::read_dir(folder).expect("scenarios").map(|entry| entry.expect("readable").path()).collect();
+    let mut paths: Vec<_> = std::fs::read_dir(folder)
+        .expect("scenarios")
+        .map(|entry| entry.expect("readable").path())
+        .collect();
     paths.sort();
     paths
 }
@@ -1038,7 +1340,11 @@ fn every_shipped_scenario_loads_under_its_own_name() {
         let catalog = scenario.sizes().unwrap();
         assert_eq!(catalog.len(), scenario.dataset.samples);
         let first = std::fs::read_to_string(&path).unwrap();
-        assert!(first.starts_with("# "), "{} says what it stands for", path.display());
+        assert!(
+            first.starts_with("# "),
+            "{} says what it stands for",
+            path.display()
+        );
     }
 }
 
@@ -1056,13 +1362,20 @@ fn shipped_scenarios_stand_for_the_cases_of_the_paper() {
         ("cosmoflow-512", 3),
     ];
     for (name, expected) in cases {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
         let scenario = Scenario::load(&path, &[]).unwrap();
-        let [_, ram, ssd] = &scenario.system.tiers[..] else { panic!("{name} has a staging buffer and two tiers") };
+        let [_, ram, ssd] = &scenario.system.tiers[..] else {
+            panic!("{name} has a staging buffer and two tiers")
+        };
         let rank = ram.capacity_mb + ssd.capacity_mb;
         let holds = [ram.capacity_mb, rank, rank * f64::from(scenario.job.ranks)];
         let dataset = scenario.sizes().unwrap().total().mb();
-        assert_eq!(holds.iter().filter(|&&capacity| capacity < dataset).count(), expected, "{name}");
+        assert_eq!(
+            holds.iter().filter(|&&capacity| capacity < dataset).count(),
+            expected,
+            "{name}"
+        );
     }
 }
 
@@ -1077,7 +1390,11 @@ enum Mutation {
 
 impl Mutation {
     fn apply(&self, text: &str) -> String {
-        let bounds: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        let bounds: Vec<usize> = text
+            .char_indices()
+            .map(|(at, _)| at)
+            .chain([text.len()])
+            .collect();
         let span = |one: &Index, other: &Index| {
             let (one, other) = (*one.get(&bounds), *other.get(&bounds));
             (one.min(other), one.max(other).min(one.min(other) + 30))
@@ -1145,16 +1462,21 @@ const ODD_VALUES: &[&str] = &[
 fn mutation() -> impl Strategy<Value = Mutation> {
     prop_oneof![
         any::<(Index, Index)>().prop_map(|(one, other)| Mutation::Delete(one, other)),
-        (any::<Index>(), "[\\PC\n\"={}\\[\\].0-9a-z]{0,4}").prop_map(|(at, new)| Mutation::Insert(at, new)),
+        (any::<Index>(), "[\\PC\n\"={}\\[\\].0-9a-z]{0,4}")
+            .prop_map(|(at, new)| Mutation::Insert(at, new)),
         any::<(Index, Index)>().prop_map(|(one, other)| Mutation::Repeat(one, other)),
-        (any::<Index>(), prop::sample::select(ODD_VALUES)).prop_map(|(at, value)| Mutation::Value(at, value)),
+        (any::<Index>(), prop::sample::select(ODD_VALUES))
+            .prop_map(|(at, value)| Mutation::Value(at, value)),
     ]
 }
 
 fn check_one_line(error: &InputError) -> Result<(), TestCaseError> {
     let said = error.to_string();
     prop_assert!(!said.is_empty());
-    prop_assert!(!said.contains(|symbol: char| symbol.is_control() || "\u{2028}\u{2029}".contains(symbol)), "{said:?}");
+    prop_assert!(
+        !said.contains(|symbol: char| symbol.is_control() || "\u{2028}\u{2029}".contains(symbol)),
+        "{said:?}"
+    );
     Ok(())
 }
 

@@ -14,7 +14,10 @@ pub(super) struct Lister(Turning);
 
 impl Lister {
     pub(super) fn new() -> Self {
-        Self(Turning::new(ProgressBar::new_spinner(), "{spinner} listing: {human_pos} samples, {elapsed} passed"))
+        Self(Turning::new(
+            ProgressBar::new_spinner(),
+            "{spinner} listing: {human_pos} samples, {elapsed} passed",
+        ))
     }
 
     /// So many samples were looked at.
@@ -40,7 +43,15 @@ impl Meter {
         let template = "{spinner} {msg:48} {bar:30} {percent:>3} %  {elapsed} passed, {eta} left";
         let now = Instant::now();
         let bar = Turning::new(ProgressBar::new(batches), template);
-        Self { bar, epochs, began: now, drawn: now, batches: 0, samples: 0, waited: Duration::ZERO }
+        Self {
+            bar,
+            epochs,
+            began: now,
+            drawn: now,
+            batches: 0,
+            samples: 0,
+            waited: Duration::ZERO,
+        }
     }
 
     /// The trainer had to ask for so long.
@@ -57,8 +68,14 @@ impl Meter {
         }
         self.drawn = Instant::now();
         let passed_s = self.began.elapsed().as_secs_f64();
-        let (rate, stall) = (self.samples as f64 / passed_s, 100.0 * self.waited.as_secs_f64() / passed_s);
-        self.bar.set_message(format!("epoch {epoch} of {}, {rate:.0} samples/s, stall {stall:.0} %", self.epochs));
+        let (rate, stall) = (
+            self.samples as f64 / passed_s,
+            100.0 * self.waited.as_secs_f64() / passed_s,
+        );
+        self.bar.set_message(format!(
+            "epoch {epoch} of {}, {rate:.0} samples/s, stall {stall:.0} %",
+            self.epochs
+        ));
         self.bar.set_position(self.batches);
     }
 }

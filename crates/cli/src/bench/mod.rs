@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use foresee_config::{Config, Environment, Given, THREADS_MAX, Threads, Tier, TierKind, size_bytes};
+use foresee_config::{
+    Config, Environment, Given, THREADS_MAX, Threads, Tier, TierKind, size_bytes,
+};
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Shuffle, Tail};
 use foresee_runtime::dataset::{Dataset, Listing};
@@ -138,11 +140,20 @@ struct JobLine<'a> {
 pub(crate) fn run(arguments: &Arguments) -> Result<Ended> {
     check(arguments)?;
     // The loader's warnings; where another listener is set already, it has them.
-    let warnings = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN);
-    let _ = tracing::subscriber::set_global_default(warnings.without_time().with_target(false).finish());
+    let warnings = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::WARN);
+    let _ = tracing::subscriber::set_global_default(
+        warnings.without_time().with_target(false).finish(),
+    );
     let environment = Environment::of_process();
     let config = configured(arguments, &environment)?;
-    let throttle = arguments.throttle.as_ref().map(Slowness::open).transpose()?.map(Arc::new);
+    let throttle = arguments
+        .throttle
+        .as_ref()
+        .map(Slowness::open)
+        .transpose()?
+        .map(Arc::new);
     let interrupt = Interrupt::watch().context("cannot watch for Ctrl-C")?;
     let began = Instant::now();
     let dataset = Arc::new(opened(&arguments.dataset, &config, &environment)?);
@@ -154,17 +165,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Ended> {
     };
     let job = Job::new(spec(arguments, &dataset, source, config))?;
     interrupt.hold();
-    let ran = trainer::train(&job, Duration::from_secs_f64(arguments.compute_ms / 1e3), &interrupt)?;
+    let ran = trainer::train(
+        &job,
+        Duration::from_secs_f64(arguments.compute_ms / 1e3),
+        &interrupt,
+    )?;
     job.close();
-    let (samples, bytes, classes) = (dataset.len(), dataset.catalog().total().0, dataset.classes().len());
+    let (samples, bytes, classes) = (
+        dataset.len(),
+        dataset.catalog().total().0,
+        dataset.classes().len(),
+    );
     let printed = Printed {
-        dataset: DatasetLine { name: dataset.describe(), samples, bytes, classes, opened_s },
+        dataset: DatasetLine {
+            name: dataset.describe(),
+            samples,
+            bytes,
+            classes,
+            opened_s,
+        },
         job: JobLine::of(arguments),
         epochs: &ran.laps,
         interrupted: ran.interrupted,
         stats: &ran.stats,
     };
-    table::print(&if arguments.json { serde_json::to_string_pretty(&printed)? } else { text::bench(&printed) })?;
+    table::print(&if arguments.json {
+        serde_json::to_string_pretty(&printed)?
+    } else {
+        text::bench(&printed)
+    })?;
     Ok(match job.untraced() {
         _ if ran.interrupted => Ended::Interrupted,
         Some(_) => Ended::Untraced,
@@ -174,19 +203,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Ended> {
 
 /// What can be refused by looking at the options alone.
 fn check(arguments: &Arguments) -> Result<()> {
-    let Arguments { policy, rank, world_size, .. } = arguments;
+    let Arguments {
+        policy,
+        rank,
+        world_size,
+        ..
+    } = arguments;
     if !POLICIES.contains(&policy.as_str()) {
-        bail!("--policy {policy}: the loader has no such policy; choose from {}", POLICIES.join(", "));
+        bail!(
+            "--policy {policy}: the loader has no such policy; choose from {}",
+            POLICIES.join(", ")
+        );
     }
     if rank >= world_size {
-        bail!("--rank {rank}: not in a world of {world_size}; ranks count from 0, or raise --world-size");
+        bail!(
+            "--rank {rank}: not in a world of {world_size}; ranks count from 0, or raise --world-size"
+        );
     }
     Ok(())
 }
 
 /// What the configuration says, and over it what the options say.
 fn configured(arguments: &Arguments, environment: &Environment) -> Result<Config> {
-    let given = arguments.config.as_deref().map_or(Given::Nothing, Given::File);
+    let given = arguments
+        .config
+        .as_deref()
+        .map_or(Given::Nothing, Given::File);
     let mut config = Config::resolve(given, environment)?.config;
     if let Some(capacity_bytes) = arguments.staging {
         config.staging.capacity_bytes = capacity_bytes;
@@ -195,7 +237,11 @@ fn configured(arguments: &Arguments, environment: &Environment) -> Result<Config
         config.staging.threads = Threads::Number(threads);
     }
     if let Some(capacity_bytes) = arguments.memory {
-        match config.tiers.iter_mut().find(|tier| tier.kind == TierKind::Memory) {
+        match config
+            .tiers
+            .iter_mut()
+            .find(|tier| tier.kind == TierKind::Memory)
+        {
             Some(memory) => memory.capacity_bytes = capacity_bytes,
             None => config.tiers.insert(0, Tier::memory(capacity_bytes)),
         }
@@ -211,7 +257,10 @@ fn configured(arguments: &Arguments, environment: &Environment) -> Result<Config
 /// Fails early where the loader could only fail, and where a slip of the hand would cost the dataset.
 fn check_trace(trace: &Path, dataset: &Path) -> Result<()> {
     let name = trace.display();
-    if trace.canonicalize().is_ok_and(|trace| dataset.canonicalize().is_ok_and(|dataset| trace == dataset)) {
+    if trace
+        .canonicalize()
+        .is_ok_and(|trace| dataset.canonicalize().is_ok_and(|dataset| trace == dataset))
+    {
         bail!("--trace {name}: is the dataset itself; give another name");
     }
     File::options()
@@ -234,10 +283,19 @@ fn opened(path: &Path, config: &Config, environment: &Environment) -> Result<Dat
         ..Listing::default()
     };
     let is_manifest = path.exists() && !path.is_dir();
-    Ok(if is_manifest { Dataset::manifest(path, &listing) } else { Dataset::image_folder(path, &listing) }?)
+    Ok(if is_manifest {
+        Dataset::manifest(path, &listing)
+    } else {
+        Dataset::image_folder(path, &listing)
+    }?)
 }
 
-fn spec(arguments: &Arguments, dataset: &Dataset, source: Arc<dyn Source>, config: Config) -> JobSpec {
+fn spec(
+    arguments: &Arguments,
+    dataset: &Dataset,
+    source: Arc<dyn Source>,
+    config: Config,
+) -> JobSpec {
     let seed = arguments.seed;
     JobSpec {
         source,
@@ -265,29 +323,54 @@ fn spec(arguments: &Arguments, dataset: &Dataset, source: Arc<dyn Source>, confi
 
 impl<'a> JobLine<'a> {
     fn of(arguments: &'a Arguments) -> Self {
-        let &Arguments { batch, epochs, seed, compute_ms, .. } = arguments;
+        let &Arguments {
+            batch,
+            epochs,
+            seed,
+            compute_ms,
+            ..
+        } = arguments;
         let shuffle = match arguments.shuffle {
             ShuffleKind::Torch => "torch",
             ShuffleKind::Feistel => "feistel",
         };
-        Self { batch, epochs, seed, shuffle, compute_ms, throttle: arguments.throttle.as_ref() }
+        Self {
+            batch,
+            epochs,
+            seed,
+            shuffle,
+            compute_ms,
+            throttle: arguments.throttle.as_ref(),
+        }
     }
 }
 
 /// A size with its unit, or a whole number of bytes.
 fn size(text: &str) -> Result<u64, String> {
     let bytes = text.parse().ok().or_else(|| size_bytes(text));
-    bytes.ok_or_else(|| "write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, as in \"4 GiB\"".to_owned())
+    bytes.ok_or_else(|| {
+        "write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, as in \"4 GiB\""
+            .to_owned()
+    })
 }
 
 /// A size of something that cannot do without.
 fn room(text: &str) -> Result<u64, String> {
-    size(text).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err("give more than 0 B".to_owned()) })
+    size(text).and_then(|bytes| {
+        if bytes > 0 {
+            Ok(bytes)
+        } else {
+            Err("give more than 0 B".to_owned())
+        }
+    })
 }
 
 /// Up to an hour: longer is a slip of the hand.
 fn milliseconds(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number| (0.0..=3.6e6).contains(number));
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (0.0..=3.6e6).contains(number));
     number.ok_or_else(|| "give milliseconds from 0 to 3600000".to_owned())
 }
 
@@ -301,13 +384,24 @@ mod tests {
             ["4096", "1 KiB", "1.5MB", "1.5 kB", "0"].map(size),
             [Ok(4096), Ok(1024), Ok(1_500_000), Ok(1500), Ok(0)]
         );
-        assert!(["", "-1", "1 XB", "lots", "nan"].iter().all(|text| size(text).is_err()));
+        assert!(
+            ["", "-1", "1 XB", "lots", "nan"]
+                .iter()
+                .all(|text| size(text).is_err())
+        );
         assert_eq!(room("0 B"), Err("give more than 0 B".to_owned()));
     }
 
     #[test]
     fn compute_is_a_time() {
-        assert_eq!(["0", "2.5", "3600000"].map(milliseconds), [Ok(0.0), Ok(2.5), Ok(3.6e6)]);
-        assert!(["-1", "nan", "inf", "3600001", "x"].iter().all(|text| milliseconds(text).is_err()));
+        assert_eq!(
+            ["0", "2.5", "3600000"].map(milliseconds),
+            [Ok(0.0), Ok(2.5), Ok(3.6e6)]
+        );
+        assert!(
+            ["-1", "nan", "inf", "3600001", "x"]
+                .iter()
+                .all(|text| milliseconds(text).is_err())
+        );
     }
 }

@@ -51,7 +51,9 @@ fn epochs(laps: &[Lap]) -> String {
         .filter(|(_, bytes)| **bytes > 0)
         .map(|(origin, _)| origin)
         .collect();
-    let mut head = ["epoch", "time", "samples/s", "MB/s", "stall"].map(str::to_owned).to_vec();
+    let mut head = ["epoch", "time", "samples/s", "MB/s", "stall"]
+        .map(str::to_owned)
+        .to_vec();
     head.extend(used.iter().map(|origin| format!("from {origin}")));
     let row = |lap: &Lap| {
         let mut cells = vec![
@@ -61,7 +63,10 @@ fn epochs(laps: &[Lap]) -> String {
             format!("{:.1}", lap.mb_per_s),
             time(lap.stall_s),
         ];
-        cells.extend(used.iter().map(|origin| size(lap.read_bytes.get(*origin).copied().unwrap_or(0))));
+        cells.extend(
+            used.iter()
+                .map(|origin| size(lap.read_bytes.get(*origin).copied().unwrap_or(0))),
+        );
         cells
     };
     columns(head, laps.iter().map(row))

@@ -44,7 +44,10 @@ pub(super) struct Ran {
 pub(super) fn train(job: &Job, compute: Duration, interrupt: &Interrupt) -> Result<Ran> {
     let steps = job.steps();
     let mut meter = Meter::new(steps, job.spec().epochs);
-    let mut laps = Laps { done: Vec::new(), last: job.stats() };
+    let mut laps = Laps {
+        done: Vec::new(),
+        last: job.stats(),
+    };
     let interrupted = loop {
         if interrupt.is_raised() {
             break true;
@@ -69,13 +72,27 @@ pub(super) fn train(job: &Job, compute: Duration, interrupt: &Interrupt) -> Resu
     if interrupted {
         laps.end(laps.done.len() as u32, job.stats());
     }
-    Ok(Ran { laps: laps.done, stats: laps.last, interrupted })
+    Ok(Ran {
+        laps: laps.done,
+        stats: laps.last,
+        interrupted,
+    })
 }
 
 /// Looks into every cache line of every sample.
 fn touch(batch: &Batch) -> u64 {
-    let lines = |bytes: &[u8]| bytes.iter().step_by(CACHE_LINE_BYTES).map(|byte| u64::from(*byte)).sum::<u64>();
-    batch.samples.iter().map(|sample| lines(sample.lease.bytes())).sum()
+    let lines = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .step_by(CACHE_LINE_BYTES)
+            .map(|byte| u64::from(*byte))
+            .sum::<u64>()
+    };
+    batch
+        .samples
+        .iter()
+        .map(|sample| lines(sample.lease.bytes()))
+        .sum()
 }
 
 /// Sleeps, but not through Ctrl-C.
@@ -108,7 +125,10 @@ impl Laps {
         let total_s = now.elapsed_s - then.elapsed_s;
         let bytes = now.bytes - then.bytes;
         let before = |origin: &String| then.origins.get(origin).map_or(0, |reads| reads.bytes);
-        let read = now.origins.iter().map(|(origin, reads)| (origin.clone(), reads.bytes - before(origin)));
+        let read = now
+            .origins
+            .iter()
+            .map(|(origin, reads)| (origin.clone(), reads.bytes - before(origin)));
         self.done.push(Lap {
             epoch,
             total_s,

@@ -10,8 +10,8 @@ use clap::ValueEnum;
 use foresee_config::{Config, Environment, Given, Resolved, Threads, Tier, TierKind};
 use foresee_core::catalog::Catalog;
 use foresee_sim::scenario::{
-    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario, ScopeKind,
-    ShuffleKind, SizeSpec, SystemSpec, TierSpec,
+    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario,
+    ScopeKind, ShuffleKind, SizeSpec, SystemSpec, TierSpec,
 };
 
 use super::Subject;
@@ -76,7 +76,11 @@ enum Shuffle {
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (1e-6..=1e12).contains(&rate) { Ok(rate) } else { Err("give a rate in MB/s, more than 0".to_owned()) }
+    if (1e-6..=1e12).contains(&rate) {
+        Ok(rate)
+    } else {
+        Err("give a rate in MB/s, more than 0".to_owned())
+    }
 }
 
 impl Options {
@@ -93,13 +97,18 @@ impl Options {
             (self.source_mb_per_s.is_some(), "--source-mb-per-s"),
             (self.config.is_some(), "--config"),
         ];
-        given.into_iter().find_map(|(given, name)| given.then_some(name))
+        given
+            .into_iter()
+            .find_map(|(given, name)| given.then_some(name))
     }
 }
 
 /// The job on a folder.
 pub(super) fn subject(folder: &Path, options: &Options) -> Result<Subject> {
-    let given = options.config.as_deref().map_or(Given::Nothing, Given::File);
+    let given = options
+        .config
+        .as_deref()
+        .map_or(Given::Nothing, Given::File);
     let Resolved { config, given_by } = Config::resolve(given, &Environment::of_process())?;
     let mut files = Vec::new();
     list(folder, 0, &mut files)?;
@@ -107,31 +116,49 @@ pub(super) fn subject(folder: &Path, options: &Options) -> Result<Subject> {
     let samples = files.len();
     let total: u128 = files.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
     if samples == 0 {
-        bail!("{}: no files; give the folder that holds the dataset", folder.display());
+        bail!(
+            "{}: no files; give the folder that holds the dataset",
+            folder.display()
+        );
     }
     if samples > SAMPLES_MAX {
-        bail!("{}: {samples} files are too many; give a folder with at most {SAMPLES_MAX}", folder.display());
+        bail!(
+            "{}: {samples} files are too many; give a folder with at most {SAMPLES_MAX}",
+            folder.display()
+        );
     }
     if total == 0 || u64::try_from(total).is_err() {
-        bail!("{}: its files have {total} bytes; give the folder that holds the dataset", folder.display());
+        bail!(
+            "{}: its files have {total} bytes; give the folder that holds the dataset",
+            folder.display()
+        );
     }
     let (paths, sizes): (Vec<PathBuf>, Vec<u64>) = files.into_iter().unzip();
     let catalog = Arc::new(Catalog::new(sizes));
     // Where catalogs are saved or a trace goes says nothing of the machine.
-    let aside = |by: &String| by.starts_with("FORESEE_CATALOG_") || by.starts_with("FORESEE_TRACE_");
+    let aside =
+        |by: &String| by.starts_with("FORESEE_CATALOG_") || by.starts_with("FORESEE_TRACE_");
     let mut assumed = assumed(options, &config, !given_by.iter().all(aside));
     let scenario = scenario(folder, options, &config, &catalog)?;
     if scenario.job.ranks == 1 {
         assumed.remove("network_mb_per_s");
     }
-    Ok(Subject { scenario, catalog, paths: Some(paths), assumed })
+    Ok(Subject {
+        scenario,
+        catalog,
+        paths: Some(paths),
+        assumed,
+    })
 }
 
 /// All files below a folder with their sizes; hidden ones are left out.
 fn list(folder: &Path, depth: u32, files: &mut Vec<(PathBuf, u64)>) -> Result<()> {
     let unreadable = || format!("{}: cannot be read", folder.display());
     if depth > DEPTH_MAX {
-        bail!("{}: nested deeper than {DEPTH_MAX} folders; remove a link that leads back", folder.display());
+        bail!(
+            "{}: nested deeper than {DEPTH_MAX} folders; remove a link that leads back",
+            folder.display()
+        );
     }
     for entry in std::fs::read_dir(folder).with_context(unreadable)? {
         let entry = entry.with_context(unreadable)?;
@@ -139,7 +166,8 @@ fn list(folder: &Path, depth: u32, files: &mut Vec<(PathBuf, u64)>) -> Result<()
             continue;
         }
         let path = entry.path();
-        let metadata = std::fs::metadata(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        let metadata = std::fs::metadata(&path)
+            .with_context(|| format!("{}: cannot be read", path.display()))?;
         if metadata.is_dir() {
             list(&path, depth + 1, files)?;
         } else if metadata.is_file() {
@@ -153,27 +181,55 @@ fn list(folder: &Path, depth: u32, files: &mut Vec<(PathBuf, u64)>) -> Result<()
 fn assumed(options: &Options, config: &Config, configured: bool) -> BTreeMap<&'static str, f64> {
     let has_disk = config.tiers.iter().any(is_disk);
     let all = [
-        ("compute_mb_per_s", COMPUTE_MB_PER_S, options.compute_mb_per_s.is_none()),
-        ("source_mb_per_s", SOURCE_MB_PER_S, options.source_mb_per_s.is_none()),
+        (
+            "compute_mb_per_s",
+            COMPUTE_MB_PER_S,
+            options.compute_mb_per_s.is_none(),
+        ),
+        (
+            "source_mb_per_s",
+            SOURCE_MB_PER_S,
+            options.source_mb_per_s.is_none(),
+        ),
         ("preprocess_mb_per_s", PREPROCESS_MB_PER_S, true),
         ("source_link_mb_per_s", SOURCE_LINK_MB_PER_S, true),
         ("network_mb_per_s", NETWORK_MB_PER_S, true),
         ("memory_mb_per_s", MEMORY_MB_PER_S, true),
         ("disk_mb_per_s", DISK_MB_PER_S, has_disk),
-        ("staging_mib", (config.staging.capacity_bytes >> 20) as f64, !configured),
+        (
+            "staging_mib",
+            (config.staging.capacity_bytes >> 20) as f64,
+            !configured,
+        ),
     ];
-    all.into_iter().filter(|(.., assumed)| *assumed).map(|(name, value, _)| (name, value)).collect()
+    all.into_iter()
+        .filter(|(.., assumed)| *assumed)
+        .map(|(name, value, _)| (name, value))
+        .collect()
 }
 
-fn scenario(folder: &Path, options: &Options, config: &Config, catalog: &Catalog) -> Result<Scenario> {
+fn scenario(
+    folder: &Path,
+    options: &Options,
+    config: &Config,
+    catalog: &Catalog,
+) -> Result<Scenario> {
     let samples = catalog.len();
-    let (ranks, ranks_per_host) = (options.ranks.unwrap_or(1), options.ranks_per_host.unwrap_or(1));
+    let (ranks, ranks_per_host) = (
+        options.ranks.unwrap_or(1),
+        options.ranks_per_host.unwrap_or(1),
+    );
     let global_batch = options.batch.unwrap_or_else(|| GLOBAL_BATCH.min(samples));
     if global_batch > samples {
-        bail!("--batch {global_batch}: more than the {samples} samples of {}; lower it", folder.display());
+        bail!(
+            "--batch {global_batch}: more than the {samples} samples of {}; lower it",
+            folder.display()
+        );
     }
     if !ranks.is_multiple_of(ranks_per_host) {
-        bail!("--ranks {ranks}: do not fill hosts of {ranks_per_host}; give a multiple of --ranks-per-host");
+        bail!(
+            "--ranks {ranks}: do not fill hosts of {ranks_per_host}; give a multiple of --ranks-per-host"
+        );
     }
     let job = JobSpec {
         ranks,
@@ -192,12 +248,18 @@ fn scenario(folder: &Path, options: &Options, config: &Config, catalog: &Catalog
         preprocess_mb_per_s: Preprocess::PerThread(PREPROCESS_MB_PER_S),
     };
     let mean_mb = catalog.total().mb() / f64::from(samples);
-    let name = folder.file_name().map_or_else(|| folder.display().to_string(), |name| name.to_string_lossy().into());
+    let name = folder.file_name().map_or_else(
+        || folder.display().to_string(),
+        |name| name.to_string_lossy().into(),
+    );
     Ok(Scenario {
         name,
         job,
         // The catalog says how large each one is.
-        dataset: DatasetSpec { samples, size_mb: SizeSpec::Fixed(mean_mb) },
+        dataset: DatasetSpec {
+            samples,
+            size_mb: SizeSpec::Fixed(mean_mb),
+        },
         system: system(options, config),
     })
 }
@@ -207,15 +269,28 @@ fn system(options: &Options, config: &Config) -> SystemSpec {
         Threads::Auto => STAGING_THREADS,
         Threads::Number(threads) => threads,
     };
-    let staging = Tier { kind: TierKind::Memory, capacity_bytes: config.staging.capacity_bytes, threads };
+    let staging = Tier {
+        kind: TierKind::Memory,
+        capacity_bytes: config.staging.capacity_bytes,
+        threads,
+    };
     let mut tiers = vec![tier("staging".to_owned(), &staging)];
     for (index, configured) in config.tiers.iter().enumerate() {
         let kind = match configured.kind {
             TierKind::Memory => "memory",
             TierKind::Disk { .. } => "disk",
         };
-        let is_twin = config.tiers.iter().filter(|other| is_disk(other) == is_disk(configured)).count() > 1;
-        let name = if is_twin { format!("{kind} {}", index + 1) } else { kind.to_owned() };
+        let is_twin = config
+            .tiers
+            .iter()
+            .filter(|other| is_disk(other) == is_disk(configured))
+            .count()
+            > 1;
+        let name = if is_twin {
+            format!("{kind} {}", index + 1)
+        } else {
+            kind.to_owned()
+        };
         tiers.push(tier(name, configured));
     }
     SystemSpec {
@@ -235,7 +310,11 @@ fn is_disk(tier: &Tier) -> bool {
 }
 
 fn tier(name: String, tier: &Tier) -> TierSpec {
-    let rate = if is_disk(tier) { DISK_MB_PER_S } else { MEMORY_MB_PER_S };
+    let rate = if is_disk(tier) {
+        DISK_MB_PER_S
+    } else {
+        MEMORY_MB_PER_S
+    };
     let curve = vec![(tier.threads, rate)];
     TierSpec {
         name,

@@ -76,14 +76,25 @@ struct Shown {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let policy = chosen(&arguments.policy)?;
     let at = arguments.show_step.as_deref().map(place).transpose()?;
-    let sample = arguments.show_sample.as_deref().map(|text| number("--show-sample", text, text)).transpose()?;
+    let sample = arguments
+        .show_sample
+        .as_deref()
+        .map(|text| number("--show-sample", text, text))
+        .transpose()?;
     let subject = subject(arguments)?;
     let text = if at.is_some() || sample.is_some() {
         let shown = shown(&subject, policy, at, sample)?;
-        if arguments.json { serde_json::to_string_pretty(&shown)? } else { text::shown(&shown) }
+        if arguments.json {
+            serde_json::to_string_pretty(&shown)?
+        } else {
+            text::shown(&shown)
+        }
     } else {
         let forecast = predicted(&subject, policy)?;
-        let printed = Printed { forecast: &forecast, assumed: &subject.assumed };
+        let printed = Printed {
+            forecast: &forecast,
+            assumed: &subject.assumed,
+        };
         if arguments.json {
             serde_json::to_string_pretty(&printed)?
         } else {
@@ -95,7 +106,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 fn chosen(name: &str) -> Result<&'static dyn Policy> {
     policy::by_name(name).ok_or_else(|| {
-        let known = POLICIES.iter().map(|policy| policy.name()).collect::<Vec<_>>().join(", ");
+        let known = POLICIES
+            .iter()
+            .map(|policy| policy.name())
+            .collect::<Vec<_>>()
+            .join(", ");
         anyhow!("--policy {name}: no such policy; choose from {known}")
     })
 }
@@ -112,40 +127,72 @@ fn subject(arguments: &Arguments) -> Result<Subject> {
         return folder::subject(&arguments.job, &arguments.folder);
     }
     if let Some(option) = arguments.folder.first_given() {
-        bail!("{option}: is for a folder, but {} is none; use --set KEY=VALUE", arguments.job.display());
+        bail!(
+            "{option}: is for a folder, but {} is none; use --set KEY=VALUE",
+            arguments.job.display()
+        );
     }
-    let sets = arguments.sets.iter().map(|set| set.parse::<Set>()).collect::<Result<Vec<_>, _>>()?;
+    let sets = arguments
+        .sets
+        .iter()
+        .map(|set| set.parse::<Set>())
+        .collect::<Result<Vec<_>, _>>()?;
     let scenario = Scenario::load(&arguments.job, &sets)?;
     let catalog = Arc::new(scenario.sizes()?);
-    Ok(Subject { scenario, catalog, paths: None, assumed: BTreeMap::new() })
+    Ok(Subject {
+        scenario,
+        catalog,
+        paths: None,
+        assumed: BTreeMap::new(),
+    })
 }
 
 fn predicted(subject: &Subject, policy: &dyn Policy) -> Result<Forecast> {
     let accesses = u64::from(subject.catalog.len()) * u64::from(subject.scenario.job.epochs);
     let mut progress = Progress::new(accesses, 1);
     let tick = |phase: &str, done: u64| progress.tick(phase, done);
-    Ok(forecast::forecast(&subject.scenario, &subject.catalog, policy, tick)?)
+    Ok(forecast::forecast(
+        &subject.scenario,
+        &subject.catalog,
+        policy,
+        tick,
+    )?)
 }
 
-fn shown(subject: &Subject, policy: &dyn Policy, at: Option<Where>, sample: Option<u32>) -> Result<Shown> {
+fn shown(
+    subject: &Subject,
+    policy: &dyn Policy,
+    at: Option<Where>,
+    sample: Option<u32>,
+) -> Result<Shown> {
     let job = Job::predicting(&subject.scenario, Arc::clone(&subject.catalog))?;
     let plan: Plan = policy.plan(&job.brief).map_err(|reason| {
-        anyhow!("policy {} cannot run this job: {reason}; choose another with --policy", policy.name())
+        anyhow!(
+            "policy {} cannot run this job: {reason}; choose another with --policy",
+            policy.name()
+        )
     })?;
     let step = at.map(|at| {
         let name = || format!("--show-step {}:{}:{}", at.epoch, at.step, at.rank);
         show::local_batch(&job, &plan, at).with_context(name)
     });
-    let sample = sample.map(|id| show::uses(&job, &plan, id).with_context(|| format!("--show-sample {id}")));
+    let sample =
+        sample.map(|id| show::uses(&job, &plan, id).with_context(|| format!("--show-sample {id}")));
     let (step, sample) = (step.transpose()?, sample.transpose()?);
     let mut paths = BTreeMap::new();
     if let Some(files) = &subject.paths {
-        let of_step = step.iter().flat_map(|step| step.samples.iter().map(|sample| sample.sample));
+        let of_step = step
+            .iter()
+            .flat_map(|step| step.samples.iter().map(|sample| sample.sample));
         for id in of_step.chain(sample.iter().map(|uses| uses.sample.sample)) {
             paths.insert(id, files[id as usize].to_string_lossy().into_owned());
         }
     }
-    Ok(Shown { step, sample, paths })
+    Ok(Shown {
+        step,
+        sample,
+        paths,
+    })
 }
 
 /// EPOCH:STEP:RANK.
@@ -155,11 +202,16 @@ fn place(text: &str) -> Result<Where> {
         bail!("--show-step {text}: not a place in the job; give EPOCH:STEP:RANK, as in 0:12:3");
     };
     let part = |part| number("--show-step", text, part);
-    Ok(Where { epoch: part(epoch)?, step: part(step)?, rank: part(rank)? })
+    Ok(Where {
+        epoch: part(epoch)?,
+        step: part(step)?,
+        rank: part(rank)?,
+    })
 }
 
 fn number(option: &str, text: &str, part: &str) -> Result<u32> {
-    part.parse().map_err(|_| anyhow!("{option} {text}: {part:?} is not a whole number; count from 0"))
+    part.parse()
+        .map_err(|_| anyhow!("{option} {text}: {part:?} is not a whole number; count from 0"))
 }
 
 #[cfg(test)]
@@ -168,9 +220,22 @@ mod tests {
 
     #[test]
     fn a_place_is_three_numbers() {
-        assert_eq!(place("1:20:3").unwrap(), Where { epoch: 1, step: 20, rank: 3 });
+        assert_eq!(
+            place("1:20:3").unwrap(),
+            Where {
+                epoch: 1,
+                step: 20,
+                rank: 3
+            }
+        );
         let said = |text| place(text).unwrap_err().to_string();
-        assert_eq!(said("1:2"), "--show-step 1:2: not a place in the job; give EPOCH:STEP:RANK, as in 0:12:3");
-        assert_eq!(said("1:-2:3"), "--show-step 1:-2:3: \"-2\" is not a whole number; count from 0");
+        assert_eq!(
+            said("1:2"),
+            "--show-step 1:2: not a place in the job; give EPOCH:STEP:RANK, as in 0:12:3"
+        );
+        assert_eq!(
+            said("1:-2:3"),
+            "--show-step 1:-2:3: \"-2\" is not a whole number; count from 0"
+        );
     }
 }

@@ -15,16 +15,32 @@ pub(crate) struct Unit {
 
 impl Unit {
     /// Plain numbers.
-    pub(crate) const COUNT: Self = Self { size: 1.0, name: "", decimals: 3 };
+    pub(crate) const COUNT: Self = Self {
+        size: 1.0,
+        name: "",
+        decimals: 3,
+    };
 
     /// For times of about this many seconds: seconds below an hour, hours above, as the terminal's table has it.
     pub(crate) fn of_seconds(about: f64) -> Self {
         if about >= 3600.0 {
-            Self { size: 3600.0, name: "h", decimals: 3 }
+            Self {
+                size: 3600.0,
+                name: "h",
+                decimals: 3,
+            }
         } else if about >= 0.1 || about <= 0.0 {
-            Self { size: 1.0, name: "s", decimals: 2 }
+            Self {
+                size: 1.0,
+                name: "s",
+                decimals: 2,
+            }
         } else {
-            Self { size: 1e-3, name: "ms", decimals: 2 }
+            Self {
+                size: 1e-3,
+                name: "ms",
+                decimals: 2,
+            }
         }
     }
 
@@ -32,7 +48,18 @@ impl Unit {
     pub(crate) fn of_bytes(about: f64) -> Self {
         let known = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
         let fitting = known.into_iter().find(|(size, _)| about >= *size);
-        fitting.map_or(Self { size: 1.0, name: "B", decimals: 0 }, |(size, name)| Self { size, name, decimals: 2 })
+        fitting.map_or(
+            Self {
+                size: 1.0,
+                name: "B",
+                decimals: 0,
+            },
+            |(size, name)| Self {
+                size,
+                name,
+                decimals: 2,
+            },
+        )
     }
 
     /// A value of the base unit, in this unit.
@@ -67,12 +94,20 @@ impl Unit {
     }
 
     fn with_name(self, number: &str) -> String {
-        if self.name.is_empty() { number.to_owned() } else { format!("{number}\u{a0}{}", self.name) }
+        if self.name.is_empty() {
+            number.to_owned()
+        } else {
+            format!("{number}\u{a0}{}", self.name)
+        }
     }
 
     /// A title for an axis or a column: `time (s)`.
     pub(crate) fn title(self, what: &str) -> String {
-        if self.name.is_empty() { what.to_owned() } else { format!("{what} ({})", self.name) }
+        if self.name.is_empty() {
+            what.to_owned()
+        } else {
+            format!("{what} ({})", self.name)
+        }
     }
 }
 
@@ -84,7 +119,11 @@ pub(crate) fn number(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let is_zero = text.bytes().all(|byte| matches!(byte, b'0' | b'.'));
-    let sign = if value < 0.0 && !is_zero { "\u{2212}" } else { "" };
+    let sign = if value < 0.0 && !is_zero {
+        "\u{2212}"
+    } else {
+        ""
+    };
     format!("{sign}{}{rest}", thousands(whole))
 }
 
@@ -109,7 +148,11 @@ fn thousands(digits: &str) -> String {
 pub(crate) fn typed(value: &str) -> String {
     let plain = value.replace('_', "");
     let is_whole = !plain.is_empty() && plain.bytes().all(|byte| byte.is_ascii_digit());
-    if is_whole { thousands(&plain) } else { value.to_owned() }
+    if is_whole {
+        thousands(&plain)
+    } else {
+        value.to_owned()
+    }
 }
 
 /// How many times the reference; nothing where there is no reference.
@@ -127,7 +170,9 @@ pub(crate) fn percent(share: f64) -> String {
 
 /// A number with as many digits as it needs: what a scenario's value looked like.
 pub(crate) fn plain(value: f64) -> String {
-    let decimals = format!("{value}").split_once('.').map_or(0, |(_, rest)| rest.len());
+    let decimals = format!("{value}")
+        .split_once('.')
+        .map_or(0, |(_, rest)| rest.len());
     number(value, decimals)
 }
 

@@ -1,15 +1,20 @@
 //! A scenario's values as keys and texts. Each struct is taken apart by name, so that a new value cannot be forgotten.
 
 use foresee_sim::scenario::{
-    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Points, Preprocess, Scenario, ScopeKind,
-    ShuffleKind, SizeSpec, SystemSpec, TierSpec,
+    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Points, Preprocess,
+    Scenario, ScopeKind, ShuffleKind, SizeSpec, SystemSpec, TierSpec,
 };
 
 use super::format::{count, plain};
 
 /// All values of a scenario, keys as in its file.
 pub(crate) fn inputs(scenario: &Scenario) -> Vec<(String, String)> {
-    let Scenario { name, job, dataset, system } = scenario;
+    let Scenario {
+        name,
+        job,
+        dataset,
+        system,
+    } = scenario;
     let mut rows = vec![("name".to_owned(), name.clone())];
     add_job(&mut rows, job);
     let DatasetSpec { samples, size_mb } = dataset;
@@ -48,7 +53,10 @@ fn add_job(rows: &mut Vec<(String, String)>, job: &JobSpec) {
     let mut add = |key: &str, value: String| rows.push((format!("job.{key}"), value));
     add("ranks", count(u64::from(*ranks)));
     add("ranks_per_host", count(u64::from(*ranks_per_host)));
-    add("global_batch", format!("{} samples", count(u64::from(*global_batch))));
+    add(
+        "global_batch",
+        format!("{} samples", count(u64::from(*global_batch))),
+    );
     add("epochs", count(u64::from(*epochs)));
     add("drop_last", drop_last.to_string());
     add("seed", seed.to_string());
@@ -80,8 +88,14 @@ fn add_system(rows: &mut Vec<(String, String)>, system: &SystemSpec) {
     };
     let mut add = |key: &str, value: String| rows.push((format!("system.{key}"), value));
     add("network_mb_per_s", megabytes_per_s(*network_mb_per_s));
-    add("source_link_mb_per_s", megabytes_per_s(*source_link_mb_per_s));
-    add("source_read_mb_per_s", curve(source_read_mb_per_s, "reader"));
+    add(
+        "source_link_mb_per_s",
+        megabytes_per_s(*source_link_mb_per_s),
+    );
+    add(
+        "source_read_mb_per_s",
+        curve(source_read_mb_per_s, "reader"),
+    );
     add("source_latency_ms", format!("{source_latency_ms} ms"));
     add("contention", contention.to_owned());
     add("extrapolate", extrapolate.to_owned());
@@ -94,7 +108,14 @@ fn add_system(rows: &mut Vec<(String, String)>, system: &SystemSpec) {
 }
 
 fn add_tier(rows: &mut Vec<(String, String)>, at: usize, tier: &TierSpec) {
-    let TierSpec { name, capacity_mb, scope, threads, read_mb_per_s, write_mb_per_s } = tier;
+    let TierSpec {
+        name,
+        capacity_mb,
+        scope,
+        threads,
+        read_mb_per_s,
+        write_mb_per_s,
+    } = tier;
     let per = match scope {
         ScopeKind::Rank => "rank",
         ScopeKind::Host => "host",
@@ -112,7 +133,11 @@ fn add_tier(rows: &mut Vec<(String, String)>, at: usize, tier: &TierSpec) {
 fn size(size_mb: &SizeSpec) -> String {
     match size_mb {
         SizeSpec::Normal { mean, stddev } => {
-            format!("normal, mean {}\u{a0}MB, stddev {}\u{a0}MB", plain(*mean), plain(*stddev))
+            format!(
+                "normal, mean {}\u{a0}MB, stddev {}\u{a0}MB",
+                plain(*mean),
+                plain(*stddev)
+            )
         }
         SizeSpec::Fixed(size) => format!("{}\u{a0}MB each", plain(*size)),
         SizeSpec::File(file) => format!("from {}", file.display()),
@@ -127,7 +152,11 @@ fn megabytes_per_s(rate: f64) -> String {
 fn curve(points: &Points, of: &str) -> String {
     let point = |(number, rate): &(u32, f64)| {
         let plural = if *number == 1 { "" } else { "s" };
-        format!("{}\u{a0}{of}{plural}: {}", count(u64::from(*number)), megabytes_per_s(*rate))
+        format!(
+            "{}\u{a0}{of}{plural}: {}",
+            count(u64::from(*number)),
+            megabytes_per_s(*rate)
+        )
     };
     points.iter().map(point).collect::<Vec<_>>().join(", ")
 }

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::charts::{self, Clip, Form, Mark, Paint, Panel, Part, Row, Stacked};
 use super::format::{Unit, count, number, percent, times};
-use super::page::{self, EM_SPACE, Figure, Key, SOURCE_BREAKS_AT, TIME_BREAKS_AT, Tile, break_note, drawn};
+use super::page::{
+    self, EM_SPACE, Figure, Key, SOURCE_BREAKS_AT, TIME_BREAKS_AT, Tile, break_note, drawn,
+};
 use super::tables::{self, Column, Kind, Table};
 use crate::runs::{Prediction, Run, Runs};
 
@@ -49,7 +51,11 @@ struct PanelView {
 
 impl Page {
     pub(super) fn new(runs: &Runs) -> Self {
-        let inputs: Vec<_> = runs.inputs.iter().map(|(key, value)| (key.clone(), value.0.clone())).collect();
+        let inputs: Vec<_> = runs
+            .inputs
+            .iter()
+            .map(|(key, value)| (key.clone(), value.0.clone()))
+            .collect();
         Self {
             kicker: "foresee report",
             title: runs.name.clone(),
@@ -77,17 +83,28 @@ fn job(runs: &Runs) -> String {
         count(number as u64),
         plural(number),
         count(epochs as u64),
-        if number == 1 || epochs == 1 { plural(epochs) } else { "s each" }
+        if number == 1 || epochs == 1 {
+            plural(epochs)
+        } else {
+            "s each"
+        }
     )
 }
 
 fn epochs_max(runs: &Runs) -> usize {
-    runs.runs.iter().map(|run| run.epochs.len()).max().unwrap_or(0)
+    runs.runs
+        .iter()
+        .map(|run| run.epochs.len())
+        .max()
+        .unwrap_or(0)
 }
 
 /// The fewest that any of the runs could have read, where it is known; with the same tiers it is the same for all.
 fn source_minimum(runs: &Runs) -> Option<f64> {
-    let known = runs.runs.iter().filter_map(|run| run.stats.source_minimum_bytes);
+    let known = runs
+        .runs
+        .iter()
+        .filter_map(|run| run.stats.source_minimum_bytes);
     known.min().map(|bytes| bytes as f64)
 }
 
@@ -96,7 +113,9 @@ fn tiles(runs: &Runs) -> Vec<Tile> {
     let by_time = |one: &&Run, other: &&Run| one.total_s().total_cmp(&other.total_s());
     if let (Some(first), Some(best)) = (runs.runs.first(), runs.runs.iter().min_by(by_time)) {
         let faster = times(first.total_s(), best.total_s()).filter(|_| first.name() != best.name());
-        let faster = faster.map_or_else(String::new, |times| format!(", {times} the speed of {}", first.name()));
+        let faster = faster.map_or_else(String::new, |times| {
+            format!(", {times} the speed of {}", first.name())
+        });
         tiles.push(Tile {
             name: "Fastest run",
             value: best.name().to_owned(),
@@ -132,11 +151,19 @@ fn time_unit(runs: &Runs) -> Unit {
 }
 
 /// A row of what was measured, and one below it of what was predicted.
-fn pairs(runs: &Runs, measured: impl Fn(&Run) -> Row, predicted: impl Fn(String, &Prediction) -> Row) -> Vec<Row> {
+fn pairs(
+    runs: &Runs,
+    measured: impl Fn(&Run) -> Row,
+    predicted: impl Fn(String, &Prediction) -> Row,
+) -> Vec<Row> {
     let mut rows = Vec::new();
     for run in &runs.runs {
         rows.push(measured(run));
-        rows.extend(run.prediction.as_ref().map(|it| predicted(format!("{}, predicted", run.name()), it)));
+        rows.extend(
+            run.prediction
+                .as_ref()
+                .map(|it| predicted(format!("{}, predicted", run.name()), it)),
+        );
     }
     rows
 }
@@ -154,17 +181,39 @@ fn time_figure(runs: &Runs) -> Figure {
             part(Paint::Plain, "computing", total_s - waited_s),
             part(Paint::StartUp, "waiting for data", waited_s),
         ];
-        Row { name: name.clone(), shown, parts }
+        Row {
+            name: name.clone(),
+            shown,
+            parts,
+        }
     };
     let first_s = runs.runs.first().map_or(0.0, Run::total_s);
     let measured = |run: &Run| {
-        let is_first = runs.runs.first().is_some_and(|first| first.name() == run.name());
+        let is_first = runs
+            .runs
+            .first()
+            .is_some_and(|first| first.name() == run.name());
         let faster = times(first_s, run.total_s()).filter(|_| !is_first);
         let faster = faster.map_or_else(String::new, |times| format!("{EM_SPACE}{times} as fast"));
-        row(run.name().to_owned(), run.total_s(), run.stall_s(), format!("{}{faster}", unit.show(run.total_s())))
+        row(
+            run.name().to_owned(),
+            run.total_s(),
+            run.stall_s(),
+            format!("{}{faster}", unit.show(run.total_s())),
+        )
     };
-    let predicted = |name, it: &Prediction| row(name, it.total_s, it.stall_s + it.startup_s, unit.show(it.total_s));
-    let bound = |bound_s: f64| Mark { label: format!("lower bound {}", unit.show(bound_s)), value: bound_s };
+    let predicted = |name, it: &Prediction| {
+        row(
+            name,
+            it.total_s,
+            it.stall_s + it.startup_s,
+            unit.show(it.total_s),
+        )
+    };
+    let bound = |bound_s: f64| Mark {
+        label: format!("lower bound {}", unit.show(bound_s)),
+        value: bound_s,
+    };
     let chart = Stacked {
         label: "Time per run, measured and predicted".to_owned(),
         axis_title: "time".to_owned(),
@@ -173,10 +222,16 @@ fn time_figure(runs: &Runs) -> Figure {
         mark: runs.lower_bound_s.map(bound),
         breaks_at: TIME_BREAKS_AT,
     };
-    let key = |name: &str, paint: Paint| Key { name: name.to_owned(), class: paint.class() };
+    let key = |name: &str, paint: Paint| Key {
+        name: name.to_owned(),
+        class: paint.class(),
+    };
     let mut notes = Vec::new();
     if let (Some(first), true) = (runs.runs.first(), runs.runs.len() > 1) {
-        notes.push(format!("How many times as fast is against {}.", first.name()));
+        notes.push(format!(
+            "How many times as fast is against {}.",
+            first.name()
+        ));
     }
     if runs.lower_bound_s.is_some() {
         notes.push("At the lower bound the trainer never waits.".to_owned());
@@ -184,7 +239,10 @@ fn time_figure(runs: &Runs) -> Figure {
     notes.extend(break_note(&chart));
     Figure {
         title: "Time per run".to_owned(),
-        legend: vec![key("computing", Paint::Plain), key("waiting for data", Paint::StartUp)],
+        legend: vec![
+            key("computing", Paint::Plain),
+            key("waiting for data", Paint::StartUp),
+        ],
         charts: drawn(&chart),
         notes: joined(&notes),
     }
@@ -192,7 +250,10 @@ fn time_figure(runs: &Runs) -> Figure {
 
 /// Short sentences in one paragraph.
 fn joined(notes: &[String]) -> Vec<String> {
-    Some(notes.join(" ")).filter(|note| !note.is_empty()).into_iter().collect()
+    Some(notes.join(" "))
+        .filter(|note| !note.is_empty())
+        .into_iter()
+        .collect()
 }
 
 /// A cause of waiting as people call it.
@@ -204,7 +265,11 @@ fn cause_name(cause: &str) -> String {
 }
 
 fn stall_figure(runs: &Runs) -> Option<Figure> {
-    let waits = runs.runs.iter().flat_map(|run| &run.stats.stall_by_s).filter(|(_, stall_s)| **stall_s > 0.0);
+    let waits = runs
+        .runs
+        .iter()
+        .flat_map(|run| &run.stats.stall_by_s)
+        .filter(|(_, stall_s)| **stall_s > 0.0);
     let causes = tables::in_order(waits.map(|(cause, _)| cause.clone()));
     if causes.is_empty() {
         return None;
@@ -212,11 +277,24 @@ fn stall_figure(runs: &Runs) -> Option<Figure> {
     let total_s = |run: &Run| run.stats.stall_by_s.values().sum::<f64>();
     let unit = Unit::of_seconds(runs.runs.iter().map(total_s).fold(0.0, f64::max));
     let row = |run: &Run| {
-        let share = if run.total_s() > 0.0 { total_s(run) / run.total_s() } else { 0.0 };
+        let share = if run.total_s() > 0.0 {
+            total_s(run) / run.total_s()
+        } else {
+            0.0
+        };
         let part = |cause: &String| {
             let value = run.stats.stall_by_s.get(cause).copied().unwrap_or(0.0);
-            let tip = format!("{}, {}: {}", run.name(), cause_name(cause), unit.show(value));
-            Part { paint: page::paint(cause), value, tip }
+            let tip = format!(
+                "{}, {}: {}",
+                run.name(),
+                cause_name(cause),
+                unit.show(value)
+            );
+            Part {
+                paint: page::paint(cause),
+                value,
+                tip,
+            }
         };
         Row {
             name: run.name().to_owned(),
@@ -242,7 +320,13 @@ fn stall_figure(runs: &Runs) -> Option<Figure> {
 }
 
 fn keys(names: &[String], shown: impl Fn(&str) -> String) -> Vec<Key> {
-    names.iter().map(|name| Key { name: shown(name), class: page::paint(name).class() }).collect()
+    names
+        .iter()
+        .map(|name| Key {
+            name: shown(name),
+            class: page::paint(name).class(),
+        })
+        .collect()
 }
 
 fn source_unit(runs: &Runs) -> Unit {
@@ -256,11 +340,24 @@ fn source_figure(runs: &Runs) -> Figure {
         let ratio = minimum.and_then(|minimum| times(bytes, minimum));
         let ratio = ratio.map_or_else(String::new, |times| format!("{EM_SPACE}{times}"));
         let tip = format!("{name}, from the source: {}", unit.show(bytes));
-        let parts = vec![Part { paint: Paint::Source, value: bytes, tip }];
-        Row { name, shown: format!("{}{ratio}", unit.show(bytes)), parts }
+        let parts = vec![Part {
+            paint: Paint::Source,
+            value: bytes,
+            tip,
+        }];
+        Row {
+            name,
+            shown: format!("{}{ratio}", unit.show(bytes)),
+            parts,
+        }
     };
-    let mark = minimum.map(|value| Mark { label: format!("source minimum {}", unit.show(value)), value });
-    let marked = mark.as_ref().map_or_else(String::new, |mark| format!("; {}", mark.label));
+    let mark = minimum.map(|value| Mark {
+        label: format!("source minimum {}", unit.show(value)),
+        value,
+    });
+    let marked = mark
+        .as_ref()
+        .map_or_else(String::new, |mark| format!("; {}", mark.label));
     let chart = Stacked {
         label: format!("Bytes read from the source per run{marked}"),
         axis_title: "read from the source".to_owned(),
@@ -285,33 +382,71 @@ fn source_figure(runs: &Runs) -> Figure {
 
 /// Bytes of a run by origin, as measured.
 fn measured_bytes(run: &Run) -> BTreeMap<String, u64> {
-    run.stats.origins.iter().map(|(origin, reads)| (origin.clone(), reads.bytes)).collect()
+    run.stats
+        .origins
+        .iter()
+        .map(|(origin, reads)| (origin.clone(), reads.bytes))
+        .collect()
 }
 
 fn origins(runs: &Runs) -> Vec<String> {
-    let predicted = runs.runs.iter().filter_map(|run| run.prediction.as_ref()).map(|it| it.bytes.clone());
-    let all = runs.runs.iter().map(measured_bytes).chain(predicted).flatten();
-    tables::in_order(all.filter(|(_, bytes)| *bytes > 0).map(|(origin, _)| origin))
+    let predicted = runs
+        .runs
+        .iter()
+        .filter_map(|run| run.prediction.as_ref())
+        .map(|it| it.bytes.clone());
+    let all = runs
+        .runs
+        .iter()
+        .map(measured_bytes)
+        .chain(predicted)
+        .flatten();
+    tables::in_order(
+        all.filter(|(_, bytes)| *bytes > 0)
+            .map(|(origin, _)| origin),
+    )
 }
 
 fn bytes_figure(runs: &Runs) -> Figure {
     let origins = origins(runs);
-    let total = |bytes: &BTreeMap<String, u64>| bytes.values().map(|bytes| *bytes as f64).sum::<f64>();
-    let unit = Unit::of_bytes(runs.runs.iter().map(|run| total(&measured_bytes(run))).fold(0.0, f64::max));
+    let total =
+        |bytes: &BTreeMap<String, u64>| bytes.values().map(|bytes| *bytes as f64).sum::<f64>();
+    let unit = Unit::of_bytes(
+        runs.runs
+            .iter()
+            .map(|run| total(&measured_bytes(run)))
+            .fold(0.0, f64::max),
+    );
     let row = |name: String, bytes: &BTreeMap<String, u64>| {
         let part = |origin: &String| {
             let value = bytes.get(origin).copied().unwrap_or(0) as f64;
-            let tip = format!("{name}, {}: {}", tables::origin_name(origin), unit.show(value));
-            Part { paint: page::paint(origin), value, tip }
+            let tip = format!(
+                "{name}, {}: {}",
+                tables::origin_name(origin),
+                unit.show(value)
+            );
+            Part {
+                paint: page::paint(origin),
+                value,
+                tip,
+            }
         };
         let parts = origins.iter().map(part).collect();
-        Row { name: name.clone(), shown: unit.show(total(bytes)), parts }
+        Row {
+            name: name.clone(),
+            shown: unit.show(total(bytes)),
+            parts,
+        }
     };
     let chart = Stacked {
         label: "Bytes read per run by origin, measured and predicted".to_owned(),
         axis_title: "read".to_owned(),
         unit,
-        rows: pairs(runs, |run| row(run.name().to_owned(), &measured_bytes(run)), |name, it| row(name, &it.bytes)),
+        rows: pairs(
+            runs,
+            |run| row(run.name().to_owned(), &measured_bytes(run)),
+            |name, it| row(name, &it.bytes),
+        ),
         mark: None,
         breaks_at: SOURCE_BREAKS_AT,
     };
@@ -328,19 +463,36 @@ fn bytes_figure(runs: &Runs) -> Figure {
 }
 
 fn epochs(runs: &Runs) -> Vec<Group> {
-    let names: Vec<String> = (1..=epochs_max(runs)).map(|epoch| count(epoch as u64)).collect();
+    let names: Vec<String> = (1..=epochs_max(runs))
+        .map(|epoch| count(epoch as u64))
+        .collect();
     let series = |of: &dyn Fn(&crate::runs::Epoch) -> f64| -> Vec<Vec<Option<f64>>> {
-        let one = |run: &Run| (0..names.len()).map(|at| run.epochs.get(at).map(of)).collect();
+        let one = |run: &Run| {
+            (0..names.len())
+                .map(|at| run.epochs.get(at).map(of))
+                .collect()
+        };
         runs.runs.iter().map(one).collect()
     };
     let times = series(&|epoch| epoch.total_s);
     let bytes = series(&|epoch| epoch.read_bytes.get(SOURCE).copied().unwrap_or(0) as f64);
-    let most = |series: &[Vec<Option<f64>>]| series.iter().flatten().flatten().copied().fold(0.0, f64::max);
+    let most = |series: &[Vec<Option<f64>>]| {
+        series
+            .iter()
+            .flatten()
+            .flatten()
+            .copied()
+            .fold(0.0, f64::max)
+    };
     let group = |id, title, y_title: &str, unit: Unit, series: &[Vec<Option<f64>>]| {
         let clip = Clip::of(series.iter().flatten().flatten().copied(), SOURCE_BREAKS_AT);
         let panel = |(at, run): (usize, &Run)| {
-            let others: Vec<_> =
-                series.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, line)| line.clone()).collect();
+            let others: Vec<_> = series
+                .iter()
+                .enumerate()
+                .filter(|(other, _)| *other != at)
+                .map(|(_, line)| line.clone())
+                .collect();
             let panel = Panel {
                 label: format!("{}: {y_title} by epoch", run.name()),
                 x_title: "epoch",
@@ -350,18 +502,44 @@ fn epochs(runs: &Runs) -> Vec<Group> {
                 values: &series[at],
                 others: &others,
                 clip,
-                form: if names.len() > 1 { Form::Line } else { Form::Bars },
+                form: if names.len() > 1 {
+                    Form::Line
+                } else {
+                    Form::Bars
+                },
             };
-            PanelView { name: run.name().to_owned(), chart: Value::from_safe_string(panel.draw(charts::SMALL)) }
+            PanelView {
+                name: run.name().to_owned(),
+                chart: Value::from_safe_string(panel.draw(charts::SMALL)),
+            }
         };
         let panels = runs.runs.iter().enumerate().map(panel).collect();
-        Group { id, title, notes: Vec::new(), panels }
+        Group {
+            id,
+            title,
+            notes: Vec::new(),
+            panels,
+        }
     };
     let mut groups = vec![
-        group("epoch-times", "Time, epoch by epoch", "time", Unit::of_seconds(most(&times)), &times),
-        group("epoch-source", "From the source, epoch by epoch", "bytes", Unit::of_bytes(most(&bytes)), &bytes),
+        group(
+            "epoch-times",
+            "Time, epoch by epoch",
+            "time",
+            Unit::of_seconds(most(&times)),
+            &times,
+        ),
+        group(
+            "epoch-source",
+            "From the source, epoch by epoch",
+            "bytes",
+            Unit::of_bytes(most(&bytes)),
+            &bytes,
+        ),
     ];
-    groups[0].notes.push("Grey: the other runs. Start-up counts in the first epoch.".to_owned());
+    groups[0]
+        .notes
+        .push("Grey: the other runs. Start-up counts in the first epoch.".to_owned());
     groups[1].notes.push(
         "Read while the epoch was trained on. Loader threads read ahead, so some of it is for the epochs after it."
             .to_owned(),
@@ -370,7 +548,12 @@ fn epochs(runs: &Runs) -> Vec<Group> {
 }
 
 fn tables_of(runs: &Runs) -> Vec<Table> {
-    let names = || runs.runs.iter().map(|run| (run.name().to_owned(), true)).collect::<Vec<_>>();
+    let names = || {
+        runs.runs
+            .iter()
+            .map(|run| (run.name().to_owned(), true))
+            .collect::<Vec<_>>()
+    };
     let column = |title: &str, kind: Kind, of: &dyn Fn(&Run) -> Option<f64>| Column {
         title: title.to_owned(),
         values: runs.runs.iter().map(of).collect(),
@@ -380,11 +563,17 @@ fn tables_of(runs: &Runs) -> Vec<Table> {
     let share = |of: f64, all: f64| (all > 0.0).then(|| of / all);
     let times = [
         column("time", Kind::Seconds, &|run| Some(run.total_s())),
-        column("predicted", Kind::Seconds, &|run| Some(run.prediction.as_ref()?.total_s)),
+        column("predicted", Kind::Seconds, &|run| {
+            Some(run.prediction.as_ref()?.total_s)
+        }),
         column("difference", Kind::Share, &difference),
-        column("speed-up", Kind::Ratio, &|run| share(first_s, run.total_s())),
+        column("speed-up", Kind::Ratio, &|run| {
+            share(first_s, run.total_s())
+        }),
         column("stall", Kind::Seconds, &|run| Some(run.stall_s())),
-        column("stall share", Kind::Share, &|run| share(run.stall_s(), run.total_s())),
+        column("stall share", Kind::Share, &|run| {
+            share(run.stall_s(), run.total_s())
+        }),
         column("first batch", Kind::Seconds, &|run| run.stats.first_batch_s),
     ];
     let by_origin = |origin: &String| {
@@ -393,10 +582,14 @@ fn tables_of(runs: &Runs) -> Vec<Table> {
         })
     };
     let mut bytes: Vec<Column> = origins(runs).iter().map(by_origin).collect();
-    bytes.push(column("source minimum", Kind::Bytes, &|run| run.stats.source_minimum_bytes.map(|bytes| bytes as f64)));
+    bytes.push(column("source minimum", Kind::Bytes, &|run| {
+        run.stats.source_minimum_bytes.map(|bytes| bytes as f64)
+    }));
     let by_epoch = |at: usize| {
         let title = format!("epoch {}", number((at + 1) as f64, 0));
-        column(&title, Kind::Seconds, &|run| Some(run.epochs.get(at)?.total_s))
+        column(&title, Kind::Seconds, &|run| {
+            Some(run.epochs.get(at)?.total_s)
+        })
     };
     let epochs: Vec<Column> = (0..epochs_max(runs)).map(by_epoch).collect();
     vec![

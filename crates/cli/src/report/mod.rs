@@ -97,11 +97,18 @@ fn put(html: Result<String>, path: &Path) -> Result<()> {
 pub(crate) fn check(path: &Path, option: &str) -> Result<()> {
     let folder = folder_of(path);
     if !folder.is_dir() {
-        bail!("{option} {}: no such folder: {}; make it first", path.display(), folder.display());
+        bail!(
+            "{option} {}: no such folder: {}; make it first",
+            path.display(),
+            folder.display()
+        );
     }
     match std::fs::metadata(path) {
         // A pipe or a device would be replaced by a file, which nobody means.
-        Ok(there) if !there.is_file() => bail!("{option} {}: is not a file; give a file's name", path.display()),
+        Ok(there) if !there.is_file() => bail!(
+            "{option} {}: is not a file; give a file's name",
+            path.display()
+        ),
         _ => Ok(()),
     }
 }
@@ -113,11 +120,18 @@ fn render(report: &Report<'_>) -> Result<String> {
 fn filled(template: &str, page: &impl Serialize) -> Result<String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_syntax(
+        SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()?,
+    );
     for (name, text) in TEMPLATES {
         environment.add_template(name, text)?;
     }
-    Ok(environment.get_template(template)?.render(Value::from(Serde(page)))?)
+    Ok(environment
+        .get_template(template)?
+        .render(Value::from(Serde(page)))?)
 }
 
 fn folder_of(path: &Path) -> PathBuf {
@@ -130,7 +144,11 @@ fn folder_of(path: &Path) -> PathBuf {
 /// Into a file beside it, then renamed: a reader sees the old page or the new one. A link stays a link.
 fn replace(path: &Path, html: &str) -> Result<()> {
     check(path, "file")?;
-    let target = if path.exists() { path.canonicalize()? } else { path.to_owned() };
+    let target = if path.exists() {
+        path.canonicalize()?
+    } else {
+        path.to_owned()
+    };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".foresee-report-").suffix(".tmp");
     #[cfg(unix)]

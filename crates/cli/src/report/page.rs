@@ -80,7 +80,11 @@ impl Page {
             time: time_figure(comparison, unit, &report.inputs),
             refused: refused(comparison),
             source: source_figure(comparison, source_unit),
-            histograms: [&report.frequency, &report.reuse].into_iter().flatten().map(histogram).collect(),
+            histograms: [&report.frequency, &report.reuse]
+                .into_iter()
+                .flatten()
+                .map(histogram)
+                .collect(),
             sweep: report.sweep.map(sweep::view).transpose()?,
             inputs: grouped(&report.inputs),
             tables: tables::all(comparison),
@@ -95,23 +99,48 @@ impl Page {
 fn job(inputs: &[(String, String)]) -> String {
     let told = |(key, what): (&str, &str)| {
         let value = value_of(inputs, key)?;
-        Some(format!("{value} {what}{}", if value == "1" { "" } else { "s" }))
+        Some(format!(
+            "{value} {what}{}",
+            if value == "1" { "" } else { "s" }
+        ))
     };
-    let keys = [("job.ranks", "rank"), ("job.epochs", "epoch"), ("dataset.samples", "sample")];
-    keys.into_iter().filter_map(told).collect::<Vec<_>>().join(", ")
+    let keys = [
+        ("job.ranks", "rank"),
+        ("job.epochs", "epoch"),
+        ("dataset.samples", "sample"),
+    ];
+    keys.into_iter()
+        .filter_map(told)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Neighbours whose keys have the same beginning, up to the last dot, stay together.
 pub(super) fn grouped(inputs: &[(String, String)]) -> Vec<Vec<(String, String)>> {
-    let beginning = |key: &str| key.rsplit_once('.').map(|(beginning, _)| beginning.to_owned());
-    inputs.chunk_by(|one, next| beginning(&one.0) == beginning(&next.0)).map(<[_]>::to_vec).collect()
+    let beginning = |key: &str| {
+        key.rsplit_once('.')
+            .map(|(beginning, _)| beginning.to_owned())
+    };
+    inputs
+        .chunk_by(|one, next| beginning(&one.0) == beginning(&next.0))
+        .map(<[_]>::to_vec)
+        .collect()
 }
 
 /// One unit for all times: that of the median, so that one slow policy does not turn the others into fractions.
 fn time_unit(comparison: &Comparison) -> Unit {
-    let mut totals: Vec<f64> = comparison.results.iter().filter_map(|outcome| outcome.total_s).collect();
+    let mut totals: Vec<f64> = comparison
+        .results
+        .iter()
+        .filter_map(|outcome| outcome.total_s)
+        .collect();
     totals.sort_by(f64::total_cmp);
-    Unit::of_seconds(totals.get(totals.len() / 2).copied().unwrap_or(comparison.lower_bound_s))
+    Unit::of_seconds(
+        totals
+            .get(totals.len() / 2)
+            .copied()
+            .unwrap_or(comparison.lower_bound_s),
+    )
 }
 
 fn tiles(comparison: &Comparison, unit: Unit, source_unit: Unit) -> Vec<Tile> {
@@ -143,28 +172,56 @@ fn tiles(comparison: &Comparison, unit: Unit, source_unit: Unit) -> Vec<Tile> {
 /// one that reads least from the source.
 fn best(comparison: &Comparison) -> Option<(&Outcome, f64)> {
     let bound = policy::lower_bound().name();
-    let is_real = |name: &str| name != bound && policy::by_name(name).is_none_or(|policy| !policy.substitutes());
-    let timed = comparison.results.iter().filter_map(|outcome| Some((outcome, outcome.total_s?)));
-    let real: Vec<_> = timed.filter(|(outcome, _)| is_real(&outcome.policy)).collect();
-    let fastest = real.iter().map(|(_, total_s)| *total_s).fold(f64::INFINITY, f64::min);
-    let near = real.into_iter().filter(|(_, total_s)| *total_s <= fastest * 1.005);
+    let is_real = |name: &str| {
+        name != bound && policy::by_name(name).is_none_or(|policy| !policy.substitutes())
+    };
+    let timed = comparison
+        .results
+        .iter()
+        .filter_map(|outcome| Some((outcome, outcome.total_s?)));
+    let real: Vec<_> = timed
+        .filter(|(outcome, _)| is_real(&outcome.policy))
+        .collect();
+    let fastest = real
+        .iter()
+        .map(|(_, total_s)| *total_s)
+        .fold(f64::INFINITY, f64::min);
+    let near = real
+        .into_iter()
+        .filter(|(_, total_s)| *total_s <= fastest * 1.005);
     near.min_by_key(|(outcome, _)| outcome.bytes.get("source").copied())
 }
 
 fn refused(comparison: &Comparison) -> Vec<(String, String)> {
-    let refused = comparison.results.iter().filter(|outcome| !outcome.supported);
-    refused.map(|outcome| (outcome.policy.clone(), outcome.reason.clone().unwrap_or_default())).collect()
+    let refused = comparison
+        .results
+        .iter()
+        .filter(|outcome| !outcome.supported);
+    refused
+        .map(|outcome| {
+            (
+                outcome.policy.clone(),
+                outcome.reason.clone().unwrap_or_default(),
+            )
+        })
+        .collect()
 }
 
 fn time_figure(comparison: &Comparison, unit: Unit, inputs: &[(String, String)]) -> Figure {
     let origins = tables::origins(comparison);
     let mut rows = Vec::new();
     for outcome in &comparison.results {
-        let Some(total_s) = outcome.total_s else { continue };
-        let bound =
-            times(total_s, comparison.lower_bound_s).map_or_else(String::new, |times| format!("{EM_SPACE}{times}"));
+        let Some(total_s) = outcome.total_s else {
+            continue;
+        };
+        let bound = times(total_s, comparison.lower_bound_s)
+            .map_or_else(String::new, |times| format!("{EM_SPACE}{times}"));
         let shown = format!("{}{bound}", unit.show(total_s));
-        rows.push(Row { name: outcome.policy.clone(), shown, parts: time_parts(outcome, total_s, &origins, unit) });
+        rows.push(Row {
+            name: outcome.policy.clone(),
+            shown,
+            parts: time_parts(outcome, total_s, &origins, unit),
+        });
     }
     let mut paints: Vec<Paint> = vec![Paint::StartUp];
     paints.extend(origins.iter().map(|origin| paint(origin)));
@@ -173,12 +230,18 @@ fn time_figure(comparison: &Comparison, unit: Unit, inputs: &[(String, String)])
         .into_iter()
         .chain(origins.iter().map(|origin| named(origin, inputs)))
         .chain(["no reads".to_owned()]);
-    let is_drawn =
-        |paint: Paint| rows.iter().flat_map(|row| &row.parts).any(|part| part.paint == paint && part.value > 0.0);
+    let is_drawn = |paint: Paint| {
+        rows.iter()
+            .flat_map(|row| &row.parts)
+            .any(|part| part.paint == paint && part.value > 0.0)
+    };
     let legend = names
         .zip(&paints)
         .filter(|(_, paint)| is_drawn(**paint))
-        .map(|(name, paint)| Key { name, class: paint.class() })
+        .map(|(name, paint)| Key {
+            name,
+            class: paint.class(),
+        })
         .collect();
     let bound = unit.show(comparison.lower_bound_s);
     let chart = Stacked {
@@ -186,7 +249,10 @@ fn time_figure(comparison: &Comparison, unit: Unit, inputs: &[(String, String)])
         axis_title: "time".to_owned(),
         unit,
         rows,
-        mark: Some(Mark { label: format!("lower bound {bound}"), value: comparison.lower_bound_s }),
+        mark: Some(Mark {
+            label: format!("lower bound {bound}"),
+            value: comparison.lower_bound_s,
+        }),
         breaks_at: TIME_BREAKS_AT,
     };
     let mut notes = vec![
@@ -196,18 +262,27 @@ fn time_figure(comparison: &Comparison, unit: Unit, inputs: &[(String, String)])
             .to_owned(),
     ];
     notes.extend(break_note(&chart));
-    Figure { title: "Time per policy".to_owned(), legend, charts: drawn(&chart), notes }
+    Figure {
+        title: "Time per policy".to_owned(),
+        legend,
+        charts: drawn(&chart),
+        notes,
+    }
 }
 
 /// An origin; a tier with the name that the inputs give it.
 fn named(origin: &str, inputs: &[(String, String)]) -> String {
     let name = tables::origin_name(origin);
-    let given = tables::tier_of(origin).and_then(|tier| value_of(inputs, &format!("system.tier.{tier}.name")));
+    let given = tables::tier_of(origin)
+        .and_then(|tier| value_of(inputs, &format!("system.tier.{tier}.name")));
     given.map_or(name.clone(), |given| format!("{name} ({given})"))
 }
 
 fn value_of<'a>(inputs: &'a [(String, String)], key: &str) -> Option<&'a str> {
-    inputs.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    inputs
+        .iter()
+        .find(|(known, _)| known == key)
+        .map(|(_, value)| value.as_str())
 }
 
 /// Start-up, then the rest of the time divided as fetching divides by origin.
@@ -232,8 +307,16 @@ fn time_parts(outcome: &Outcome, total_s: f64, origins: &[String], unit: Unit) -
     }
     parts.extend(origins.iter().map(|origin| {
         let share = fetch(origin) / all_s;
-        let tip = format!("{name}, {}: {} of the fetch time", tables::origin_name(origin), percent(share));
-        Part { paint: paint(origin), value: rest_s * share, tip }
+        let tip = format!(
+            "{name}, {}: {} of the fetch time",
+            tables::origin_name(origin),
+            percent(share)
+        );
+        Part {
+            paint: paint(origin),
+            value: rest_s * share,
+            tip,
+        }
     }));
     parts
 }
@@ -253,7 +336,13 @@ fn source_bytes(outcome: &Outcome) -> f64 {
 
 fn source_unit(comparison: &Comparison) -> Unit {
     let minimum = comparison.source_minimum_bytes as f64;
-    Unit::of_bytes(comparison.results.iter().map(source_bytes).fold(minimum, f64::max))
+    Unit::of_bytes(
+        comparison
+            .results
+            .iter()
+            .map(source_bytes)
+            .fold(minimum, f64::max),
+    )
 }
 
 fn source_figure(comparison: &Comparison, unit: Unit) -> Figure {
@@ -265,15 +354,31 @@ fn source_figure(comparison: &Comparison, unit: Unit) -> Figure {
             .map_or_else(String::new, |times| format!("{EM_SPACE}{times}"));
         let shown = format!("{}{ratio}", unit.show(bytes));
         let tip = format!("{}, from the source: {}", outcome.policy, unit.show(bytes));
-        Row { name: outcome.policy.clone(), shown, parts: vec![Part { paint: Paint::Source, value: bytes, tip }] }
+        Row {
+            name: outcome.policy.clone(),
+            shown,
+            parts: vec![Part {
+                paint: Paint::Source,
+                value: bytes,
+                tip,
+            }],
+        }
     };
     let label = format!("source minimum {}", unit.show(minimum));
     let chart = Stacked {
         label: format!("Bytes read from the source per policy; {label}"),
         axis_title: "read from the source".to_owned(),
         unit,
-        rows: comparison.results.iter().filter(|outcome| outcome.supported).map(row).collect(),
-        mark: Some(Mark { label, value: minimum }),
+        rows: comparison
+            .results
+            .iter()
+            .filter(|outcome| outcome.supported)
+            .map(row)
+            .collect(),
+        mark: Some(Mark {
+            label,
+            value: minimum,
+        }),
         breaks_at: SOURCE_BREAKS_AT,
     };
     let mut notes = vec![
@@ -282,11 +387,18 @@ fn source_figure(comparison: &Comparison, unit: Unit) -> Figure {
             .to_owned(),
     ];
     notes.extend(break_note(&chart));
-    Figure { title: "Bytes read from the source".to_owned(), legend: Vec::new(), charts: drawn(&chart), notes }
+    Figure {
+        title: "Bytes read from the source".to_owned(),
+        legend: Vec::new(),
+        charts: drawn(&chart),
+        notes,
+    }
 }
 
 pub(super) fn break_note(chart: &Stacked) -> Option<String> {
-    chart.breaks().then(|| "A bar with a break is longer than drawn; its number is exact.".to_owned())
+    chart
+        .breaks()
+        .then(|| "A bar with a break is longer than drawn; its number is exact.".to_owned())
 }
 
 pub(super) fn drawn(chart: &Stacked) -> Value {
@@ -303,7 +415,12 @@ fn histogram(bars: &Bars) -> Figure {
     Figure {
         title: bars.title.clone(),
         legend: Vec::new(),
-        charts: Value::from_safe_string(charts::responsive(charts::HALF, |width| chart.draw(width))),
-        notes: Some(bars.note.clone()).filter(|note| !note.is_empty()).into_iter().collect(),
+        charts: Value::from_safe_string(charts::responsive(charts::HALF, |width| {
+            chart.draw(width)
+        })),
+        notes: Some(bars.note.clone())
+            .filter(|note| !note.is_empty())
+            .into_iter()
+            .collect(),
     }
 }

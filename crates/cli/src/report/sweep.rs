@@ -28,8 +28,16 @@ struct PanelView {
 
 /// Brings a sweep into the form of the page.
 pub(super) fn view(sweep: &Sweep) -> Result<SweepView> {
-    if let Some(point) = sweep.points.iter().find(|point| point.values.len() != sweep.keys.len()) {
-        bail!("a sweep of {} keys has a point with {} values", sweep.keys.len(), point.values.len());
+    if let Some(point) = sweep
+        .points
+        .iter()
+        .find(|point| point.values.len() != sweep.keys.len())
+    {
+        bail!(
+            "a sweep of {} keys has a point with {} values",
+            sweep.keys.len(),
+            point.values.len()
+        );
     }
     match sweep.keys.as_slice() {
         [key] => Ok(one_key(sweep, key)),
@@ -40,7 +48,13 @@ pub(super) fn view(sweep: &Sweep) -> Result<SweepView> {
 
 /// All policies of a sweep, in order.
 fn policies(sweep: &Sweep) -> Vec<String> {
-    distinct(sweep.points.iter().flat_map(|point| &point.results).map(|outcome| &outcome.policy))
+    distinct(
+        sweep
+            .points
+            .iter()
+            .flat_map(|point| &point.results)
+            .map(|outcome| &outcome.policy),
+    )
 }
 
 /// The values of one key, in order.
@@ -59,7 +73,12 @@ fn distinct<'a>(all: impl Iterator<Item = &'a String>) -> Vec<String> {
 }
 
 fn totals(sweep: &Sweep) -> Vec<f64> {
-    sweep.points.iter().flat_map(|point| &point.results).filter_map(|outcome| outcome.total_s).collect()
+    sweep
+        .points
+        .iter()
+        .flat_map(|point| &point.results)
+        .filter_map(|outcome| outcome.total_s)
+        .collect()
 }
 
 fn unit_of(totals: &[f64]) -> Unit {
@@ -70,15 +89,32 @@ fn unit_of(totals: &[f64]) -> Unit {
 
 fn one_key(sweep: &Sweep, key: &str) -> SweepView {
     let all_s = totals(sweep);
-    let (unit, clip) = (unit_of(&all_s), Clip::of(all_s.iter().copied(), TIME_BREAKS_AT));
-    let names: Vec<String> = sweep.points.iter().map(|point| typed(&point.values[0])).collect();
-    let is_ordered = sweep.points.iter().all(|point| point.values[0].replace('_', "").parse::<f64>().is_ok());
+    let (unit, clip) = (
+        unit_of(&all_s),
+        Clip::of(all_s.iter().copied(), TIME_BREAKS_AT),
+    );
+    let names: Vec<String> = sweep
+        .points
+        .iter()
+        .map(|point| typed(&point.values[0]))
+        .collect();
+    let is_ordered = sweep
+        .points
+        .iter()
+        .all(|point| point.values[0].replace('_', "").parse::<f64>().is_ok());
     let form = if is_ordered { Form::Line } else { Form::Bars };
     let policies = policies(sweep);
-    let series: Vec<Vec<Option<f64>>> = policies.iter().map(|policy| times_of(sweep, policy)).collect();
+    let series: Vec<Vec<Option<f64>>> = policies
+        .iter()
+        .map(|policy| times_of(sweep, policy))
+        .collect();
     let panel = |(at, policy): (usize, &String)| {
-        let others: Vec<_> =
-            series.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, s)| s.clone()).collect();
+        let others: Vec<_> = series
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != at)
+            .map(|(_, s)| s.clone())
+            .collect();
         let panel = Panel {
             label: format!("{policy}: time by {key}"),
             x_title: key,
@@ -90,7 +126,10 @@ fn one_key(sweep: &Sweep, key: &str) -> SweepView {
             clip,
             form,
         };
-        PanelView { policy: policy.clone(), chart: Value::from_safe_string(panel.draw(charts::SMALL)) }
+        PanelView {
+            policy: policy.clone(),
+            chart: Value::from_safe_string(panel.draw(charts::SMALL)),
+        }
     };
     let mut notes = Vec::new();
     if form == Form::Line {
@@ -100,15 +139,30 @@ fn one_key(sweep: &Sweep, key: &str) -> SweepView {
         notes.push("A number with an arrow is above the end of the axis.".to_owned());
     }
     let panels = policies.iter().enumerate().map(panel).collect();
-    SweepView { keys: sweep.keys.clone(), legend: None, panels, notes }
+    SweepView {
+        keys: sweep.keys.clone(),
+        legend: None,
+        panels,
+        notes,
+    }
 }
 
 fn times_of(sweep: &Sweep, policy: &str) -> Vec<Option<f64>> {
-    sweep.points.iter().map(|point| outcome_of(point, policy).and_then(|outcome| outcome.total_s)).collect()
+    sweep
+        .points
+        .iter()
+        .map(|point| outcome_of(point, policy).and_then(|outcome| outcome.total_s))
+        .collect()
 }
 
-fn outcome_of<'a>(point: &'a SweepPoint, policy: &str) -> Option<&'a foresee_sim::outcome::Outcome> {
-    point.results.iter().find(|outcome| outcome.policy == policy)
+fn outcome_of<'a>(
+    point: &'a SweepPoint,
+    policy: &str,
+) -> Option<&'a foresee_sim::outcome::Outcome> {
+    point
+        .results
+        .iter()
+        .find(|outcome| outcome.policy == policy)
 }
 
 fn two_keys(sweep: &Sweep, row_key: &str, column_key: &str) -> SweepView {
@@ -117,7 +171,10 @@ fn two_keys(sweep: &Sweep, row_key: &str, column_key: &str) -> SweepView {
     let (unit, shades) = (unit_of(&all_s), Shades::of(all_s.iter().copied(), clip));
     let (rows, columns) = (values(sweep, 0), values(sweep, 1));
     let cell = |policy: &str, row: &String, column: &String| {
-        let point = sweep.points.iter().find(|point| point.values[0] == *row && point.values[1] == *column);
+        let point = sweep
+            .points
+            .iter()
+            .find(|point| point.values[0] == *row && point.values[1] == *column);
         let outcome = point.and_then(|point| outcome_of(point, policy));
         let value = outcome.and_then(|outcome| outcome.total_s);
         let said = match (value, outcome.and_then(|outcome| outcome.reason.as_ref())) {
@@ -125,8 +182,16 @@ fn two_keys(sweep: &Sweep, row_key: &str, column_key: &str) -> SweepView {
             (None, Some(reason)) => format!("not supported: {reason}"),
             (None, None) => "not simulated".to_owned(),
         };
-        let tip = format!("{policy}, {row_key} {}, {column_key} {}: {said}", typed(row), typed(column));
-        Cell { value, shown: value.map_or_else(|| "\u{2013}".to_owned(), |total_s| unit.bare(total_s)), tip }
+        let tip = format!(
+            "{policy}, {row_key} {}, {column_key} {}: {said}",
+            typed(row),
+            typed(column)
+        );
+        Cell {
+            value,
+            shown: value.map_or_else(|| "\u{2013}".to_owned(), |total_s| unit.bare(total_s)),
+            tip,
+        }
     };
     let panel = |policy: &String| {
         let heat = Heat {
@@ -135,14 +200,31 @@ fn two_keys(sweep: &Sweep, row_key: &str, column_key: &str) -> SweepView {
             y_title: row_key.to_owned(),
             columns: columns.iter().map(|value| typed(value)).collect(),
             rows: rows.iter().map(|value| typed(value)).collect(),
-            cells: rows.iter().map(|row| columns.iter().map(|column| cell(policy, row, column)).collect()).collect(),
+            cells: rows
+                .iter()
+                .map(|row| {
+                    columns
+                        .iter()
+                        .map(|column| cell(policy, row, column))
+                        .collect()
+                })
+                .collect(),
         };
-        PanelView { policy: policy.clone(), chart: Value::from_safe_string(heat.draw(charts::SMALL, shades)) }
+        PanelView {
+            policy: policy.clone(),
+            chart: Value::from_safe_string(heat.draw(charts::SMALL, shades)),
+        }
     };
-    let steps =
-        if shades.is_log() { "time, darker is slower (steps of equal ratio)" } else { "time, darker is slower" };
+    let steps = if shades.is_log() {
+        "time, darker is slower (steps of equal ratio)"
+    } else {
+        "time, darker is slower"
+    };
     let legend = Value::from_safe_string(shades.draw_legend(charts::SMALL, steps, unit));
-    let notes = vec![format!("Cells are times in {}. A dash: the policy cannot run that job.", unit.name)];
+    let notes = vec![format!(
+        "Cells are times in {}. A dash: the policy cannot run that job.",
+        unit.name
+    )];
     SweepView {
         keys: sweep.keys.clone(),
         legend: Some(legend),

@@ -44,21 +44,34 @@ pub(super) enum Kind {
 pub(super) fn all(comparison: &Comparison) -> Vec<Table> {
     vec![
         times(comparison),
-        by_origin(comparison, "Bytes by origin", Kind::Bytes, |outcome, origin| {
-            Some(*outcome.bytes.get(origin)? as f64)
-        }),
-        by_origin(comparison, "Reads by origin", Kind::Count, |outcome, origin| {
-            Some(*outcome.reads.get(origin)? as f64)
-        }),
-        by_origin(comparison, "Fetch time by origin, all loader threads together", Kind::Seconds, |outcome, origin| {
-            outcome.fetch_s.get(origin).copied()
-        }),
+        by_origin(
+            comparison,
+            "Bytes by origin",
+            Kind::Bytes,
+            |outcome, origin| Some(*outcome.bytes.get(origin)? as f64),
+        ),
+        by_origin(
+            comparison,
+            "Reads by origin",
+            Kind::Count,
+            |outcome, origin| Some(*outcome.reads.get(origin)? as f64),
+        ),
+        by_origin(
+            comparison,
+            "Fetch time by origin, all loader threads together",
+            Kind::Seconds,
+            |outcome, origin| outcome.fetch_s.get(origin).copied(),
+        ),
     ]
 }
 
 /// The origins that some policy used: source, peers, then tiers.
 pub(super) fn origins(comparison: &Comparison) -> Vec<String> {
-    let used = comparison.results.iter().flat_map(|outcome| &outcome.bytes).filter(|(_, bytes)| **bytes > 0);
+    let used = comparison
+        .results
+        .iter()
+        .flat_map(|outcome| &outcome.bytes)
+        .filter(|(_, bytes)| **bytes > 0);
     in_order(used.map(|(origin, _)| origin.clone()))
 }
 
@@ -105,7 +118,9 @@ fn times(comparison: &Comparison) -> Table {
         column("\u{d7} lower bound", Kind::Ratio, &ratio),
         column("start-up", Kind::Seconds, &|outcome| outcome.startup_s),
         column("stall", Kind::Seconds, &|outcome| outcome.stall_s),
-        column("first batch", Kind::Seconds, &|outcome| outcome.first_batch_s),
+        column("first batch", Kind::Seconds, &|outcome| {
+            outcome.first_batch_s
+        }),
     ];
     table("Times", comparison, &columns)
 }
@@ -116,31 +131,70 @@ fn by_origin(
     kind: Kind,
     of: impl Fn(&Outcome, &str) -> Option<f64>,
 ) -> Table {
-    let ran = |outcome: &Outcome, origin: &str| if outcome.supported { of(outcome, origin) } else { None };
+    let ran = |outcome: &Outcome, origin: &str| {
+        if outcome.supported {
+            of(outcome, origin)
+        } else {
+            None
+        }
+    };
     let column = |origin: String| Column {
         title: origin_name(&origin),
-        values: comparison.results.iter().map(|outcome| ran(outcome, &origin)).collect(),
+        values: comparison
+            .results
+            .iter()
+            .map(|outcome| ran(outcome, &origin))
+            .collect(),
         kind,
     };
-    table(title, comparison, &origins(comparison).into_iter().map(column).collect::<Vec<_>>())
+    table(
+        title,
+        comparison,
+        &origins(comparison)
+            .into_iter()
+            .map(column)
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn table(title: &'static str, comparison: &Comparison, columns: &[Column]) -> Table {
-    let rows = comparison.results.iter().map(|outcome| (outcome.policy.clone(), outcome.supported)).collect();
+    let rows = comparison
+        .results
+        .iter()
+        .map(|outcome| (outcome.policy.clone(), outcome.supported))
+        .collect();
     Table::new(title, "policy", rows, columns)
 }
 
 impl Table {
     /// `rows` are names, and whether there are numbers.
-    pub(super) fn new(title: &'static str, first: &'static str, rows: Vec<(String, bool)>, columns: &[Column]) -> Self {
+    pub(super) fn new(
+        title: &'static str,
+        first: &'static str,
+        rows: Vec<(String, bool)>,
+        columns: &[Column],
+    ) -> Self {
         let units: Vec<Unit> = columns.iter().map(Column::unit).collect();
         let line = |(at, (name, is_supported)): (usize, (String, bool))| Line {
             name,
             is_supported,
-            cells: columns.iter().zip(&units).map(|(column, unit)| column.cell(at, *unit)).collect(),
+            cells: columns
+                .iter()
+                .zip(&units)
+                .map(|(column, unit)| column.cell(at, *unit))
+                .collect(),
         };
-        let head = columns.iter().zip(&units).map(|(column, unit)| unit.title(&column.title)).collect();
-        Self { title, first, head, rows: rows.into_iter().enumerate().map(line).collect() }
+        let head = columns
+            .iter()
+            .zip(&units)
+            .map(|(column, unit)| unit.title(&column.title))
+            .collect();
+        Self {
+            title,
+            first,
+            head,
+            rows: rows.into_iter().enumerate().map(line).collect(),
+        }
     }
 }
 
@@ -155,7 +209,9 @@ impl Column {
     }
 
     fn cell(&self, at: usize, unit: Unit) -> String {
-        let Some(value) = self.values[at] else { return "\u{2013}".to_owned() };
+        let Some(value) = self.values[at] else {
+            return "\u{2013}".to_owned();
+        };
         match self.kind {
             Kind::Count => number(value, 0),
             Kind::Ratio => number(value, 3),

@@ -9,7 +9,11 @@ use super::*;
 const ORIGINS: [&str; 5] = ["source", "peer", "host_peer", "tier1", "tier2"];
 
 fn by_origin<T: Copy>(values: [T; 5]) -> BTreeMap<String, T> {
-    ORIGINS.iter().map(ToString::to_string).zip(values).collect()
+    ORIGINS
+        .iter()
+        .map(ToString::to_string)
+        .zip(values)
+        .collect()
 }
 
 fn ran(policy: &str, total_s: f64, startup_s: f64, fetch_s: [f64; 5]) -> Outcome {
@@ -29,7 +33,11 @@ fn ran(policy: &str, total_s: f64, startup_s: f64, fetch_s: [f64; 5]) -> Outcome
 }
 
 fn refused(policy: &str) -> Outcome {
-    Outcome::unsupported(policy, "the dataset (1,431 GB) does not fit into the ranks' memory (819 GB)".to_owned(), 3)
+    Outcome::unsupported(
+        policy,
+        "the dataset (1,431 GB) does not fit into the ranks' memory (819 GB)".to_owned(),
+        3,
+    )
 }
 
 /// A job of three hours, one policy far behind, one that cannot run, and a name that tries to be a script.
@@ -41,13 +49,43 @@ fn comparison() -> Comparison {
         results: vec![
             ran("perfect", 7653.0, 0.0, [0.0; 5]),
             ran("naive", 98_425.9, 0.0, [180_000.0, 0.0, 0.0, 0.0, 0.0]),
-            ran("staging-buffer", 9987.8, 0.0, [60_000.0, 0.0, 0.0, 0.0, 0.0]),
-            ran("deepio-ordered", 24_047.8, 1149.0, [24_000.0, 7000.0, 2000.0, 3000.0, 0.0]),
-            ran("parallel-staging", 9359.2, 1649.0, [5000.0, 900.0, 0.0, 6000.0, 12_000.0]),
+            ran(
+                "staging-buffer",
+                9987.8,
+                0.0,
+                [60_000.0, 0.0, 0.0, 0.0, 0.0],
+            ),
+            ran(
+                "deepio-ordered",
+                24_047.8,
+                1149.0,
+                [24_000.0, 7000.0, 2000.0, 3000.0, 0.0],
+            ),
+            ran(
+                "parallel-staging",
+                9359.2,
+                1649.0,
+                [5000.0, 900.0, 0.0, 6000.0, 12_000.0],
+            ),
             refused("lbann-dynamic"),
-            ran("distributed-cache", 9254.8, 1590.0, [11_000.0, 8000.0, 3000.0, 2000.0, 6000.0]),
-            ran("locality-aware", 9254.8, 1590.0, [11_000.0, 900.0, 400.0, 4000.0, 9000.0]),
-            ran("nopfs", 7663.5, 0.0, [14_000.0, 5000.0, 2500.0, 5000.0, 7000.0]),
+            ran(
+                "distributed-cache",
+                9254.8,
+                1590.0,
+                [11_000.0, 8000.0, 3000.0, 2000.0, 6000.0],
+            ),
+            ran(
+                "locality-aware",
+                9254.8,
+                1590.0,
+                [11_000.0, 900.0, 400.0, 4000.0, 9000.0],
+            ),
+            ran(
+                "nopfs",
+                7663.5,
+                0.0,
+                [14_000.0, 5000.0, 2500.0, 5000.0, 7000.0],
+            ),
         ],
     }
 }
@@ -58,7 +96,9 @@ fn frequency() -> Bars {
         title: "Access frequency".to_owned(),
         x_title: "uses of a sample by one rank, over all epochs".to_owned(),
         y_title: "samples".to_owned(),
-        bars: (0..19).map(|uses| (uses.to_string(), height(uses).round())).collect(),
+        bars: (0..19)
+            .map(|uses| (uses.to_string(), height(uses).round()))
+            .collect(),
         note: "Rank 0 of 16, 90 epochs.".to_owned(),
     }
 }
@@ -69,7 +109,9 @@ fn reuse() -> Bars {
         title: "Reuse distance".to_owned(),
         x_title: "steps until the next use on the same host".to_owned(),
         y_title: "accesses".to_owned(),
-        bars: (0..14).map(|power| (label(power), f64::from(1_u32 << power) * 137.0)).collect(),
+        bars: (0..14)
+            .map(|power| (label(power), f64::from(1_u32 << power) * 137.0))
+            .collect(),
         note: String::new(),
     }
 }
@@ -81,9 +123,15 @@ fn swept(keys: &[&str], values: &[&[&str]]) -> Sweep {
         } else {
             ran("lbann-preload", 7700.0 + 900.0 * scale, 0.0, [1.0; 5])
         };
-        let mut results: Vec<Outcome> = comparison().results.into_iter().filter(|outcome| outcome.supported).collect();
+        let mut results: Vec<Outcome> = comparison()
+            .results
+            .into_iter()
+            .filter(|outcome| outcome.supported)
+            .collect();
         for outcome in results.iter_mut().skip(2) {
-            outcome.total_s = outcome.total_s.map(|total_s| 7653.0 + (total_s - 7653.0) * scale);
+            outcome.total_s = outcome
+                .total_s
+                .map(|total_s| 7653.0 + (total_s - 7653.0) * scale);
         }
         results.push(last);
         results
@@ -92,11 +140,17 @@ fn swept(keys: &[&str], values: &[&[&str]]) -> Sweep {
     for key in values {
         settings = settings
             .iter()
-            .flat_map(|before| key.iter().map(|value| [before.clone(), vec![(*value).to_owned()]].concat()))
+            .flat_map(|before| {
+                key.iter()
+                    .map(|value| [before.clone(), vec![(*value).to_owned()]].concat())
+            })
             .collect();
     }
     let count = settings.len() as f64;
-    let point = |(at, values)| SweepPoint { values, results: results(1.0 - at as f64 / count) };
+    let point = |(at, values)| SweepPoint {
+        values,
+        results: results(1.0 - at as f64 / count),
+    };
     Sweep {
         keys: keys.iter().map(ToString::to_string).collect(),
         points: settings.into_iter().enumerate().map(point).collect(),
@@ -106,14 +160,23 @@ fn swept(keys: &[&str], values: &[&[&str]]) -> Sweep {
 fn two_keys() -> Sweep {
     let ram = ["0", "10240", "20480", "40960", "81920"].as_slice();
     let ssd = ["0", "40960", "81920", "163840"].as_slice();
-    swept(&["system.tier.1.capacity_mb", "system.tier.2.capacity_mb"], &[ram, ssd])
+    swept(
+        &["system.tier.1.capacity_mb", "system.tier.2.capacity_mb"],
+        &[ram, ssd],
+    )
 }
 
 fn page(sweep: Option<&Sweep>) -> Report<'_> {
-    let inputs = [("job.ranks", "16"), ("dataset.samples", "14,197,122"), ("system.tier.1.name", "<b>ram</b>")];
+    let inputs = [
+        ("job.ranks", "16"),
+        ("dataset.samples", "14,197,122"),
+        ("system.tier.1.name", "<b>ram</b>"),
+    ];
     Report {
         comparison: Box::leak(Box::new(comparison())),
-        inputs: inputs.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
+        inputs: inputs
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .to_vec(),
         frequency: Some(frequency()),
         reuse: Some(reuse()),
         sweep,
@@ -137,17 +200,33 @@ fn written(name: &str, sweep: &Sweep) -> String {
 #[test]
 fn a_sweep_of_two_keys_has_a_heat_map_for_each_policy() {
     let html = written("report-two-keys.html", &two_keys());
-    let policies = comparison().results.iter().filter(|outcome| outcome.supported).count() + 1;
+    let policies = comparison()
+        .results
+        .iter()
+        .filter(|outcome| outcome.supported)
+        .count()
+        + 1;
     assert_eq!(html.matches("class=\"cell").count(), policies * 5 * 4);
-    assert!(html.contains("aria-label=\"nopfs: time by system.tier.1.capacity_mb and system.tier.2.capacity_mb\""));
+    assert!(html.contains(
+        "aria-label=\"nopfs: time by system.tier.1.capacity_mb and system.tier.2.capacity_mb\""
+    ));
     assert!(html.contains("darker is slower"));
 }
 
 #[test]
 fn a_sweep_of_one_key_has_a_line_or_bars_for_each_policy() {
-    let html = written("report-one-key.html", &swept(&["job.ranks"], &[&["4", "8", "16", "32", "64", "1024"]]));
-    assert!(html.contains("class=\"series\"") && html.contains("aria-label=\"nopfs: time by job.ranks\""));
-    let html = written("report-names.html", &swept(&["job.shuffle"], &[&["feistel", "torch"]]));
+    let html = written(
+        "report-one-key.html",
+        &swept(&["job.ranks"], &[&["4", "8", "16", "32", "64", "1024"]]),
+    );
+    assert!(
+        html.contains("class=\"series\"")
+            && html.contains("aria-label=\"nopfs: time by job.ranks\"")
+    );
+    let html = written(
+        "report-names.html",
+        &swept(&["job.shuffle"], &[&["feistel", "torch"]]),
+    );
     assert!(!html.contains("class=\"series\""));
 }
 
@@ -185,7 +264,8 @@ fn the_best_policy_is_the_fastest_that_is_real() {
     let html = render(&page(None)).unwrap();
     let tile = &html[html.find("Best policy").unwrap()..];
     assert!(
-        tile[..200].contains("nopfs") && tile[..200].contains("2.129\u{a0}h, 1.001\u{d7} the lower bound"),
+        tile[..200].contains("nopfs")
+            && tile[..200].contains("2.129\u{a0}h, 1.001\u{d7} the lower bound"),
         "{}",
         &tile[..200]
     );
@@ -198,14 +278,28 @@ fn parts_of_a_sweep_that_do_not_fit_together_are_an_error() {
         let mut sweep = two_keys();
         sweep.keys = keys.iter().map(ToString::to_string).collect();
         let error = write(&page(Some(&sweep)), &folder.path().join("x.html")).unwrap_err();
-        assert!(format!("{error:#}").contains("x.html: a sweep"), "{error:#}");
+        assert!(
+            format!("{error:#}").contains("x.html: a sweep"),
+            "{error:#}"
+        );
     }
 }
 
 #[test]
 fn a_comparison_without_results_is_a_page_too() {
-    let empty = Comparison { scenario: "empty".into(), lower_bound_s: 0.0, source_minimum_bytes: 0, results: vec![] };
-    let report = Report { comparison: &empty, inputs: vec![], frequency: None, reuse: None, sweep: None };
+    let empty = Comparison {
+        scenario: "empty".into(),
+        lower_bound_s: 0.0,
+        source_minimum_bytes: 0,
+        results: vec![],
+    };
+    let report = Report {
+        comparison: &empty,
+        inputs: vec![],
+        frequency: None,
+        reuse: None,
+        sweep: None,
+    };
     assert!(render(&report).unwrap().contains("<h1>empty</h1>"));
 }
 
@@ -215,7 +309,11 @@ fn the_old_page_is_replaced_and_nothing_else_is_left() {
     let path = folder.path().join("report.html");
     fs::write(&path, "old").unwrap();
     write(&page(None), &path).unwrap();
-    assert!(fs::read_to_string(&path).unwrap().starts_with("<!doctype html>"));
+    assert!(
+        fs::read_to_string(&path)
+            .unwrap()
+            .starts_with("<!doctype html>")
+    );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
@@ -223,12 +321,19 @@ fn the_old_page_is_replaced_and_nothing_else_is_left() {
 #[test]
 fn a_link_stays_a_link() {
     let folder = tempfile::tempdir().unwrap();
-    let (link, target) = (folder.path().join("latest.html"), folder.path().join("target.html"));
+    let (link, target) = (
+        folder.path().join("latest.html"),
+        folder.path().join("target.html"),
+    );
     fs::write(&target, "old").unwrap();
     std::os::unix::fs::symlink(&target, &link).unwrap();
     write(&page(None), &link).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    assert!(fs::read_to_string(&target).unwrap().starts_with("<!doctype html>"));
+    assert!(
+        fs::read_to_string(&target)
+            .unwrap()
+            .starts_with("<!doctype html>")
+    );
 }
 
 #[test]
@@ -241,8 +346,15 @@ fn an_error_names_the_path() {
         "{}",
         said(&missing)
     );
-    assert!(said(folder.path()).contains("is not a file"), "{}", said(folder.path()));
-    assert!(check(&missing, "--report").is_err() && check(&folder.path().join("new.html"), "--report").is_ok());
+    assert!(
+        said(folder.path()).contains("is not a file"),
+        "{}",
+        said(folder.path())
+    );
+    assert!(
+        check(&missing, "--report").is_err()
+            && check(&folder.path().join("new.html"), "--report").is_ok()
+    );
 }
 
 #[test]
@@ -260,9 +372,14 @@ fn texts_of_real_runs_are_escaped_everywhere() {
     };
     let runs = serde_json::json!({"name": hostile, "inputs": {"<q>": "<em>"}, "lower_bound_s": 2.0,
         "runs": [run(hostile.to_owned()), run(format!("{hostile}2"))]});
-    let html =
-        filled("measured.html", &measured::Page::new(&Runs::parse(runs.to_string().as_bytes()).unwrap())).unwrap();
-    for tag in ["<img", "<i>", "<b>", "<u>", "<s>", "<q>", "<em>", "<script", "http://", "https://"] {
+    let html = filled(
+        "measured.html",
+        &measured::Page::new(&Runs::parse(runs.to_string().as_bytes()).unwrap()),
+    )
+    .unwrap();
+    for tag in [
+        "<img", "<i>", "<b>", "<u>", "<s>", "<q>", "<em>", "<script", "http://", "https://",
+    ] {
         assert!(!html.contains(tag), "{tag}");
     }
     assert!(html.contains("&lt;em&gt;") && html.contains("&lt;u&gt;"));
@@ -272,14 +389,28 @@ fn texts_of_real_runs_are_escaped_everywhere() {
 fn a_run_whose_minimum_is_not_known_is_a_page_without_it() {
     let text = r#"{"name": "n", "runs": [{"epochs": [{"total_s": 2, "stall_s": 1}],
         "stats": {"policy": "foresee", "source_bytes": 7, "source_minimum_bytes": null}}]}"#;
-    let html = filled("measured.html", &measured::Page::new(&Runs::parse(text.as_bytes()).unwrap())).unwrap();
-    assert!(html.contains("Bytes read from the source per run\"") && !html.contains("Source minimum"), "{html}");
+    let html = filled(
+        "measured.html",
+        &measured::Page::new(&Runs::parse(text.as_bytes()).unwrap()),
+    )
+    .unwrap();
+    assert!(
+        html.contains("Bytes read from the source per run\"") && !html.contains("Source minimum"),
+        "{html}"
+    );
 }
 
 #[test]
 fn a_run_of_nothing_is_a_page_too() {
     let text = r#"{"name": "n", "runs": [{"epochs": [{"total_s": 0, "stall_s": 0}],
         "stats": {"policy": "naive", "source_bytes": 0, "source_minimum_bytes": 0}}]}"#;
-    let html = filled("measured.html", &measured::Page::new(&Runs::parse(text.as_bytes()).unwrap())).unwrap();
-    assert!(html.contains("1 real run, 1 epoch<") && !html.contains("id=\"stall\""), "{html}");
+    let html = filled(
+        "measured.html",
+        &measured::Page::new(&Runs::parse(text.as_bytes()).unwrap()),
+    )
+    .unwrap();
+    assert!(
+        html.contains("1 real run, 1 epoch<") && !html.contains("id=\"stall\""),
+        "{html}"
+    );
 }

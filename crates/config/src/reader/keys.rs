@@ -13,7 +13,11 @@ pub struct Key {
 
 /// A key in one line.
 pub const fn key(name: &'static str, example: &'static str, means: &'static str) -> Key {
-    Key { name, example, means }
+    Key {
+        name,
+        example,
+        means,
+    }
 }
 
 impl Key {
@@ -24,7 +28,11 @@ impl Key {
 
     /// The key as one would write it.
     pub(super) fn written(&self) -> String {
-        if self.is_section() { self.example.to_owned() } else { format!("{} = {}", self.name, self.example) }
+        if self.is_section() {
+            self.example.to_owned()
+        } else {
+            format!("{} = {}", self.name, self.example)
+        }
     }
 }
 
@@ -51,7 +59,12 @@ impl Keys {
 
     /// What to advise for a key that this table does not have, though another of the format's `tables` may. `full`
     /// completes a key to its path.
-    pub(super) fn advise(&self, wrong: &str, tables: &[&Keys], full: impl Fn(&str) -> String) -> String {
+    pub(super) fn advise(
+        &self,
+        wrong: &str,
+        tables: &[&Keys],
+        full: impl Fn(&str) -> String,
+    ) -> String {
         if let Some(other) = tables.iter().find(|keys| keys.knows(wrong)) {
             return format!("{wrong} belongs {}", other.place);
         }
@@ -63,7 +76,11 @@ impl Keys {
 
     /// All keys in one line.
     pub(super) fn names(&self) -> String {
-        self.all.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
+        self.all
+            .iter()
+            .map(|key| key.name)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// The key that `wrong` was probably meant to be: one slip per three letters.

@@ -41,17 +41,28 @@ pub struct Override {
 impl Document<'_> {
     /// An error at `key`, blamed on the last override of it or of one of the `others` that it disagrees with.
     pub fn error(&self, key: &str, others: &[&str], what: String, remedy: String) -> InputError {
-        let gave = |by: &&Override| related(&by.key, key) || others.iter().any(|other| related(&by.key, other));
+        let gave = |by: &&Override| {
+            related(&by.key, key) || others.iter().any(|other| related(&by.key, other))
+        };
         let place = match self.overrides.iter().rfind(gave) {
             Some(by) if by.key == key => by.said.clone(),
             Some(by) => format!("{}: {key}", by.said),
             None => format!("{}: {key}", self.file.display()),
         };
-        InputError::Wrong { place, what, remedy }
+        InputError::Wrong {
+            place,
+            what,
+            remedy,
+        }
     }
 
     /// The `number` at `key`, if it lies within limits; `means` says what it is.
-    pub fn bounded(&self, key: &str, number: f64, (means, limits): (&str, &Limits)) -> Result<f64, InputError> {
+    pub fn bounded(
+        &self,
+        key: &str,
+        number: f64,
+        (means, limits): (&str, &Limits),
+    ) -> Result<f64, InputError> {
         let (what, bound) = if !number.is_finite() {
             ("is not finite", limits.said.to_owned())
         } else if number < 0.0 {
@@ -72,8 +83,14 @@ impl Document<'_> {
 
 /// Whether one key is the other or lies within it.
 fn related(one: &str, other: &str) -> bool {
-    let (outer, inner) = if one.len() <= other.len() { (one, other) } else { (other, one) };
-    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    let (outer, inner) = if one.len() <= other.len() {
+        (one, other)
+    } else {
+        (other, one)
+    };
+    inner
+        .strip_prefix(outer)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// The values that a number may have. Limits far out keep the model's arithmetic finite.
@@ -96,7 +113,12 @@ pub struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// The table `value`, which has only keys that it may have.
-    pub fn open(document: Document<'a>, path: &str, keys: &'static Keys, value: &'a Value) -> Result<Self, InputError> {
+    pub fn open(
+        document: Document<'a>,
+        path: &str,
+        keys: &'static Keys,
+        value: &'a Value,
+    ) -> Result<Self, InputError> {
         let Value::Table(table) = value else {
             let what = format!("found {}, wanted a table", kind_of(value));
             return Err(document.error(path, &[], what, format!("its keys are {}", keys.names())));
@@ -111,7 +133,12 @@ impl<'a> Section<'a> {
         keys: &'static Keys,
         table: &'a Table,
     ) -> Result<Self, InputError> {
-        let section = Self { document, path: path.to_owned(), keys, table };
+        let section = Self {
+            document,
+            path: path.to_owned(),
+            keys,
+            table,
+        };
         match table.keys().find(|key| !keys.knows(key)) {
             Some(wrong) => {
                 let remedy = keys.advise(wrong, document.tables, |right| section.path_to(right));
@@ -144,20 +171,32 @@ impl<'a> Section<'a> {
     /// The full name of `key`.
     pub fn path_to(&self, key: &str) -> String {
         let key = named(key);
-        if self.path.is_empty() { key } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     /// An error at `key`.
-    pub fn error(&self, key: &str, what: impl Into<String>, remedy: impl Into<String>) -> InputError {
-        self.document.error(&self.path_to(key), &[], what.into(), remedy.into())
+    pub fn error(
+        &self,
+        key: &str,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> InputError {
+        self.document
+            .error(&self.path_to(key), &[], what.into(), remedy.into())
     }
 
     /// A string with something in it.
     pub fn text(&self, key: &str) -> Result<&'a str, InputError> {
         match self.need(key)? {
-            Value::String(text) if text.trim().is_empty() => {
-                Err(self.error(key, "is empty", format!("give {}", self.keys.get(key).means)))
-            }
+            Value::String(text) if text.trim().is_empty() => Err(self.error(
+                key,
+                "is empty",
+                format!("give {}", self.keys.get(key).means),
+            )),
             Value::String(text) => Ok(text),
             other => Err(self.mistyped(key, other, "a string")),
         }
@@ -174,13 +213,21 @@ impl<'a> Section<'a> {
 
     /// One of several words; the first where the key is absent.
     pub fn choice<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> Result<T, InputError> {
-        let Some(value) = self.get(key) else { return Ok(words[0].1) };
-        let Value::String(text) = value else { return Err(self.mistyped(key, value, "a string")) };
+        let Some(value) = self.get(key) else {
+            return Ok(words[0].1);
+        };
+        let Value::String(text) = value else {
+            return Err(self.mistyped(key, value, "a string"));
+        };
         if let Some((_, choice)) = words.iter().find(|(word, _)| word == text) {
             return Ok(*choice);
         }
         let known: Vec<_> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
-        let remedy = format!("give {} as one of {}", self.keys.get(key).means, known.join(", "));
+        let remedy = format!(
+            "give {} as one of {}",
+            self.keys.get(key).means,
+            known.join(", ")
+        );
         Err(self.error(key, format!("{} is not known", quoted(text)), remedy))
     }
 
@@ -189,15 +236,26 @@ impl<'a> Section<'a> {
         let value = self.need(key)?;
         let wrong = |what: String| {
             let (min, max) = within.clone().into_inner();
-            let remedy = format!("give {}, a whole number from {min} to {max}", self.keys.get(key).means);
+            let remedy = format!(
+                "give {}, a whole number from {min} to {max}",
+                self.keys.get(key).means
+            );
             Err(self.error(key, what, remedy))
         };
         let number = match *value {
             Value::Integer(number) => i128::from(number),
-            Value::Float(number) if !number.is_finite() => return wrong(format!("{} is not finite", shown(number))),
-            Value::Float(number) if number < 0.0 => return wrong(format!("{} is negative", shown(number))),
-            Value::Float(number) if number > EXACT_MAX => return wrong(format!("{} is too big", shown(number))),
-            Value::Float(number) if number.fract() != 0.0 => return wrong(format!("{} is not whole", shown(number))),
+            Value::Float(number) if !number.is_finite() => {
+                return wrong(format!("{} is not finite", shown(number)));
+            }
+            Value::Float(number) if number < 0.0 => {
+                return wrong(format!("{} is negative", shown(number)));
+            }
+            Value::Float(number) if number > EXACT_MAX => {
+                return wrong(format!("{} is too big", shown(number)));
+            }
+            Value::Float(number) if number.fract() != 0.0 => {
+                return wrong(format!("{} is not whole", shown(number)));
+            }
             Value::Float(number) => number as i128,
             _ => return Err(self.mistyped(key, value, "a whole number")),
         };
@@ -212,8 +270,14 @@ impl<'a> Section<'a> {
     /// A number, whole or not.
     pub fn number(&self, key: &str, limits: &Limits) -> Result<f64, InputError> {
         let value = self.need(key)?;
-        let Some(number) = as_number(value) else { return Err(self.mistyped(key, value, "a number")) };
-        self.document.bounded(&self.path_to(key), number, (self.keys.get(key).means, limits))
+        let Some(number) = as_number(value) else {
+            return Err(self.mistyped(key, value, "a number"));
+        };
+        self.document.bounded(
+            &self.path_to(key),
+            number,
+            (self.keys.get(key).means, limits),
+        )
     }
 
     /// The value of a key that must be there.
@@ -232,7 +296,11 @@ impl<'a> Section<'a> {
     /// The error for a value of the wrong type.
     pub fn mistyped(&self, key: &str, found: &Value, wanted: &str) -> InputError {
         let what = format!("found {}, wanted {wanted}", kind_of(found));
-        self.error(key, what, format!("write it as in {}", self.keys.get(key).written()))
+        self.error(
+            key,
+            what,
+            format!("write it as in {}", self.keys.get(key).written()),
+        )
     }
 }
 
@@ -259,7 +327,11 @@ pub fn shown(number: f64) -> String {
 /// A key as TOML writes it: in quotes where it holds dots or the like, which must not look like a path.
 pub fn named(key: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if !key.is_empty() && key.bytes().all(is_bare) { key.to_owned() } else { quoted(key) }
+    if !key.is_empty() && key.bytes().all(is_bare) {
+        key.to_owned()
+    } else {
+        quoted(key)
+    }
 }
 
 /// A string in quotes, cut where it is long.

@@ -13,27 +13,44 @@ const TEXT_BYTES_MAX: u64 = 4 << 20;
 
 /// The text of a file; `kind` says in messages what file was wanted.
 pub fn read_text(path: &Path, kind: &str) -> Result<String, InputError> {
-    let fail = |what: String, remedy: String| InputError::Unreadable { file: path.to_owned(), what, remedy };
+    let fail = |what: String, remedy: String| InputError::Unreadable {
+        file: path.to_owned(),
+        what,
+        remedy,
+    };
     let mut bytes = Vec::new();
     open(path)
         .and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| unreadable(&error))
         .map_err(|(what, remedy)| fail(what, remedy.to_owned()))?;
     if bytes.len() as u64 > TEXT_BYTES_MAX {
-        return Err(fail(format!("longer than {} MiB", TEXT_BYTES_MAX >> 20), format!("give a {kind} file")));
+        return Err(fail(
+            format!("longer than {} MiB", TEXT_BYTES_MAX >> 20),
+            format!("give a {kind} file"),
+        ));
     }
     String::from_utf8(bytes).map_err(|error| {
         let (line, column) = position(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
-        fail(format!("line {line}, column {column} is not UTF-8"), "save the file as UTF-8 text".to_owned())
+        fail(
+            format!("line {line}, column {column} is not UTF-8"),
+            "save the file as UTF-8 text".to_owned(),
+        )
     })
 }
 
 /// The TOML in the text of `file`.
 pub fn parse(file: &Path, text: &str) -> Result<Table, InputError> {
     text.parse().map_err(|error: toml::de::Error| {
-        let at = error.span().map_or(text.len(), |span| span.start.min(text.len()));
+        let at = error
+            .span()
+            .map_or(text.len(), |span| span.start.min(text.len()));
         let (line, column) = position(&text.as_bytes()[..at]);
-        InputError::Syntax { file: file.to_owned(), line, column, what: in_our_words(error.message()).to_owned() }
+        InputError::Syntax {
+            file: file.to_owned(),
+            line,
+            column,
+            what: in_our_words(error.message()).to_owned(),
+        }
     })
 }
 
@@ -47,16 +64,29 @@ pub fn open(path: &Path) -> io::Result<File> {
 
 /// The parser's message, except where it speaks of its own types.
 fn in_our_words(message: &str) -> &str {
-    let is_overflow =
-        ["value was too large", "as i128", "as u128", "overflow"].iter().any(|said| message.contains(said));
-    if is_overflow { "the number is too big, at most 9223372036854775807" } else { message }
+    let is_overflow = ["value was too large", "as i128", "as u128", "overflow"]
+        .iter()
+        .any(|said| message.contains(said));
+    if is_overflow {
+        "the number is too big, at most 9223372036854775807"
+    } else {
+        message
+    }
 }
 
 /// The line and the character in it, both from 1, that follow this text.
 fn position(before: &[u8]) -> (usize, usize) {
     let is_newline = |byte: &u8| *byte == b'\n';
-    let line_start = before.iter().rposition(is_newline).map_or(0, |newline| newline + 1);
-    (before.split(is_newline).count(), 1 + String::from_utf8_lossy(&before[line_start..]).chars().count())
+    let line_start = before
+        .iter()
+        .rposition(is_newline)
+        .map_or(0, |newline| newline + 1);
+    (
+        before.split(is_newline).count(),
+        1 + String::from_utf8_lossy(&before[line_start..])
+            .chars()
+            .count(),
+    )
 }
 
 /// What to say, and to advise, when a file cannot be read.
@@ -64,9 +94,10 @@ pub fn unreadable(error: &io::Error) -> (String, &'static str) {
     match error.kind() {
         io::ErrorKind::NotFound => ("no such file".to_owned(), "check the path"),
         io::ErrorKind::IsADirectory => ("is a folder".to_owned(), "give a file"),
-        io::ErrorKind::PermissionDenied => {
-            ("cannot be read: permission denied".to_owned(), "allow this user to read it")
-        }
+        io::ErrorKind::PermissionDenied => (
+            "cannot be read: permission denied".to_owned(),
+            "allow this user to read it",
+        ),
         _ => (format!("cannot be read: {error}"), "check the path"),
     }
 }
@@ -81,12 +112,21 @@ mod tests {
             let (what, remedy) = unreadable(&kind.into());
             format!("{what}; {remedy}")
         };
-        assert_eq!(said(io::ErrorKind::NotFound), "no such file; check the path");
-        assert_eq!(said(io::ErrorKind::IsADirectory), "is a folder; give a file");
+        assert_eq!(
+            said(io::ErrorKind::NotFound),
+            "no such file; check the path"
+        );
+        assert_eq!(
+            said(io::ErrorKind::IsADirectory),
+            "is a folder; give a file"
+        );
         assert_eq!(
             said(io::ErrorKind::PermissionDenied),
             "cannot be read: permission denied; allow this user to read it"
         );
-        assert_eq!(said(io::ErrorKind::TimedOut), "cannot be read: timed out; check the path");
+        assert_eq!(
+            said(io::ErrorKind::TimedOut),
+            "cannot be read: timed out; check the path"
+        );
     }
 }

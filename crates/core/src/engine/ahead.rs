@@ -38,7 +38,14 @@ pub(super) struct Ahead {
 
 impl Ahead {
     pub(super) fn new(stream: Stream, catalog: Arc<Catalog>, homes: Option<Arc<Homes>>) -> Self {
-        Self { stream, catalog, homes, upcoming: Vec::with_capacity(LOOKED_UP as usize), at: 0, passed: 0 }
+        Self {
+            stream,
+            catalog,
+            homes,
+            upcoming: Vec::with_capacity(LOOKED_UP as usize),
+            at: 0,
+            passed: 0,
+        }
     }
 
     /// The next access; `None` at the end of the job. `maps` will be asked about it soon.
@@ -77,7 +84,13 @@ impl Ahead {
         self.at = 0;
         self.upcoming.clear();
         self.stream.draw(LOOKED_UP, |sample, Mark { epoch, step }| {
-            self.upcoming.push(Upcoming { sample, epoch, step, bytes: Bytes(0), home: None });
+            self.upcoming.push(Upcoming {
+                sample,
+                epoch,
+                step,
+                bytes: Bytes(0),
+                home: None,
+            });
         });
         for next in &mut self.upcoming {
             next.bytes = self.catalog.size(next.sample);

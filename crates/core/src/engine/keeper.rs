@@ -63,24 +63,51 @@ pub(super) struct HomesKeeper {
 
 impl Keeper {
     /// The keeper of a rank, and what it holds from the start.
-    pub(super) fn new(brief: &Brief, plan: &mut Plan, rank: Rank, ahead: &Ahead, start: Mark) -> (Self, TierMap) {
+    pub(super) fn new(
+        brief: &Brief,
+        plan: &mut Plan,
+        rank: Rank,
+        ahead: &Ahead,
+        start: Mark,
+    ) -> (Self, TierMap) {
         let tiers = brief.system.tiers.len();
         let empty = || TierMap::new(brief.catalog.len(), tiers);
         let pools = |room: Vec<Bytes>, shared: bool| -> Vec<Pool> {
-            let tiers = room.into_iter().enumerate().skip(1).filter(|(_, room)| room.0 > 0);
-            tiers.map(|(tier, room)| Pool::new(TierId(tier as u8), room, shared)).collect()
+            let tiers = room
+                .into_iter()
+                .enumerate()
+                .skip(1)
+                .filter(|(_, room)| room.0 > 0);
+            tiers
+                .map(|(tier, room)| Pool::new(TierId(tier as u8), room, shared))
+                .collect()
         };
         let lanes = || vec![ahead.clone(); tiers - 1];
         match std::mem::replace(&mut plan.ranks[rank.index()], Keeping::Nothing) {
             Keeping::Nothing => (Self::Fixed(Fixed::nothing()), TierMap::nothing()),
-            Keeping::Fixed { keep, .. } if plan.filling.is_some() => (Self::Fixed(Fixed::nothing()), keep),
+            Keeping::Fixed { keep, .. } if plan.filling.is_some() => {
+                (Self::Fixed(Fixed::nothing()), keep)
+            }
             Keeping::Fixed { keep, prefetch } => {
                 let cursors = vec![0; prefetch.len()];
-                (Self::Fixed(Fixed { keep, lists: prefetch, cursors }), empty())
+                (
+                    Self::Fixed(Fixed {
+                        keep,
+                        lists: prefetch,
+                        cursors,
+                    }),
+                    empty(),
+                )
             }
-            Keeping::Homes { spare, foresight, .. } => {
+            Keeping::Homes {
+                spare, foresight, ..
+            } => {
                 let pools = pools(spare, false);
-                let holdings = if pools.is_empty() { TierMap::nothing() } else { empty() };
+                let holdings = if pools.is_empty() {
+                    TierMap::nothing()
+                } else {
+                    empty()
+                };
                 let scopes = brief.system.tiers.iter().map(|tier| tier.scope).collect();
                 let (hosts, lane) = (brief.hosts, ahead.clone());
                 let keeper = HomesKeeper {
@@ -91,7 +118,10 @@ impl Keeper {
                     lane,
                     taken: VecDeque::new(),
                     pools,
-                    start: When { epoch: start.epoch, step: start.step },
+                    start: When {
+                        epoch: start.epoch,
+                        step: start.step,
+                    },
                     lost: BTreeSet::new(),
                     epoch: start.epoch,
                 };
@@ -99,8 +129,17 @@ impl Keeper {
             }
             Keeping::Reuse { room, foresight } => {
                 let pools = pools(room, true);
-                let at = reuse::Start { samples: brief.catalog.len(), epoch: start.epoch };
-                let keeper = ReuseKeeper::new(By::Host(brief.hosts.host(rank)), foresight, lanes(), pools, at);
+                let at = reuse::Start {
+                    samples: brief.catalog.len(),
+                    epoch: start.epoch,
+                };
+                let keeper = ReuseKeeper::new(
+                    By::Host(brief.hosts.host(rank)),
+                    foresight,
+                    lanes(),
+                    pools,
+                    at,
+                );
                 (Self::Reuse(Box::new(keeper)), empty())
             }
         }
@@ -167,7 +206,11 @@ impl Keeper {
     ) {
         match self {
             Self::Fixed(fixed) => {
-                read.keep = if space.holdings.get(read.sample).is_none() { fixed.keep.get(read.sample) } else { None };
+                read.keep = if space.holdings.get(read.sample).is_none() {
+                    fixed.keep.get(read.sample)
+                } else {
+                    None
+                };
                 read.shared = true;
             }
             Self::Homes(keeper) => keeper.settle(read, next, staged, space),
@@ -215,7 +258,11 @@ impl Keeper {
 
     /// Takes over a sample that a tier holds from before; false where the plan has no place for it.
     pub(super) fn adopt(&mut self, sample: SampleId, tier: TierId, space: &mut Space<'_>) -> bool {
-        let again = |foresight: &Foresight, by| foresight.first_use_from(sample, space.now, by).map(|again| again.when);
+        let again = |foresight: &Foresight, by| {
+            foresight
+                .first_use_from(sample, space.now, by)
+                .map(|again| again.when)
+        };
         match self {
             Self::Fixed(fixed) => {
                 let planned = fixed.keep.get(sample) == Some(tier);
@@ -225,7 +272,10 @@ impl Keeper {
                 planned
             }
             Self::Homes(keeper) => {
-                if keeper.home(sample).is_some_and(|home| keeper.lives_here(home)) {
+                if keeper
+                    .home(sample)
+                    .is_some_and(|home| keeper.lives_here(home))
+                {
                     return keeper.home(sample).is_some_and(|home| home.tier == tier);
                 }
                 let again = again(&keeper.foresight, By::Rank(keeper.rank));
@@ -253,7 +303,13 @@ impl Keeper {
     }
 
     /// A tier does not have a sample that it should.
-    pub(super) fn lost(&mut self, sample: SampleId, tier: TierId, catalog: &Catalog, holdings: &mut TierMap) {
+    pub(super) fn lost(
+        &mut self,
+        sample: SampleId,
+        tier: TierId,
+        catalog: &Catalog,
+        holdings: &mut TierMap,
+    ) {
         let pools = match self {
             Self::Fixed(_) => &mut Vec::new(),
             Self::Homes(keeper) => {
@@ -278,25 +334,52 @@ impl Keeper {
 }
 
 /// Takes a copy into the pool of a tier, if it is used again and fits.
-fn admit_into(pools: &mut [Pool], tier: TierId, sample: SampleId, again: Option<When>, space: &mut Space<'_>) -> bool {
+fn admit_into(
+    pools: &mut [Pool],
+    tier: TierId,
+    sample: SampleId,
+    again: Option<When>,
+    space: &mut Space<'_>,
+) -> bool {
     let pool = pools.iter_mut().find(|pool| pool.tier() == tier);
-    pool.zip(again).is_some_and(|(pool, again)| pool.admit(sample, again, space))
+    pool.zip(again)
+        .is_some_and(|(pool, again)| pool.admit(sample, again, space))
 }
 
 impl Fixed {
     fn nothing() -> Self {
-        Self { keep: TierMap::nothing(), lists: Vec::new(), cursors: Vec::new() }
+        Self {
+            keep: TierMap::nothing(),
+            lists: Vec::new(),
+            cursors: Vec::new(),
+        }
     }
 
-    fn prefetch(&mut self, tier: TierId, epoch: Epoch, space: &Space<'_>) -> Result<Prefetch, Next> {
+    fn prefetch(
+        &mut self,
+        tier: TierId,
+        epoch: Epoch,
+        space: &Space<'_>,
+    ) -> Result<Prefetch, Next> {
         let list = self.lists.get(tier.index()).ok_or(Next::Done)?;
         let cursor = &mut self.cursors[tier.index()];
         while let Some(&sample) = list.get(*cursor) {
             *cursor += 1;
             if space.holdings.get(sample).is_none() {
                 let bytes = space.catalog.size(sample);
-                let access = Upcoming { sample, epoch, step: space.now.step, bytes, home: None };
-                return Ok(Prefetch { access, keep: self.keep.get(sample), shared: true, hand_over: None });
+                let access = Upcoming {
+                    sample,
+                    epoch,
+                    step: space.now.step,
+                    bytes,
+                    home: None,
+                };
+                return Ok(Prefetch {
+                    access,
+                    keep: self.keep.get(sample),
+                    shared: true,
+                    hand_over: None,
+                });
             }
         }
         Err(Next::Done)
@@ -366,7 +449,9 @@ impl HomesKeeper {
         let sample = next.sample;
         if self.epoch < next.epoch {
             self.epoch = next.epoch;
-            self.pools.iter_mut().for_each(|pool| pool.forget_before(space.now));
+            self.pools
+                .iter_mut()
+                .for_each(|pool| pool.forget_before(space.now));
         }
         if let Some(tier) = space.holdings.get(sample) {
             let again = self.again(next, Epoch(u32::MAX));
@@ -376,7 +461,10 @@ impl HomesKeeper {
         }
         // A use beyond all that a full pool holds is not worth a copy: it need not be looked for.
         let fetch = self.fetch(next.home, space.model);
-        let worthwhile = self.pools.iter().filter(|pool| is_worth_copying(pool.tier(), fetch, space.model));
+        let worthwhile = self
+            .pools
+            .iter()
+            .filter(|pool| is_worth_copying(pool.tier(), fetch, space.model));
         let horizon = worthwhile.map(|pool| pool.horizon(next.bytes)).max()?;
         let again = self.again(next, horizon)?;
         self.admit(sample, again, fetch, space)
@@ -385,9 +473,14 @@ impl HomesKeeper {
     /// When this rank uses a sample again, up to an epoch, as far as orders are kept.
     fn again(&self, next: Upcoming, horizon: Epoch) -> Option<When> {
         // Tables at hand: the epoch of the staging threads, and as many as are kept beyond it.
-        let kept = next.epoch.0.saturating_add(self.foresight.epochs_kept().max(2));
+        let kept = next
+            .epoch
+            .0
+            .saturating_add(self.foresight.epochs_kept().max(2));
         let epochs = next.epoch.0 + 1..horizon.0.saturating_add(1).min(kept);
-        self.foresight.next_use_in(next.sample, epochs, By::Rank(self.rank)).map(|again| again.when)
+        self.foresight
+            .next_use_in(next.sample, epochs, By::Rank(self.rank))
+            .map(|again| again.when)
     }
 
     /// What a byte costs from a home that is elsewhere.
@@ -397,9 +490,16 @@ impl HomesKeeper {
     }
 
     /// Takes a copy in where it is no dearer than fetching from its home.
-    fn admit(&mut self, sample: SampleId, again: When, fetch: Option<Pace>, space: &mut Space<'_>) -> Option<TierId> {
+    fn admit(
+        &mut self,
+        sample: SampleId,
+        again: When,
+        fetch: Option<Pace>,
+        space: &mut Space<'_>,
+    ) -> Option<TierId> {
         for pool in &mut self.pools {
-            if is_worth_copying(pool.tier(), fetch, space.model) && pool.admit(sample, again, space) {
+            if is_worth_copying(pool.tier(), fetch, space.model) && pool.admit(sample, again, space)
+            {
                 return Some(pool.tier());
             }
         }
@@ -409,13 +509,23 @@ impl HomesKeeper {
     /// The next first use of this rank beyond the staging threads that is worth reading ahead: one that lives here, or
     /// of which a copy can stay here until then. Others are left to the staging threads: handed over now, they would
     /// have to be fetched back.
-    fn prefetch(&mut self, staged: u64, space: &mut Space<'_>, outlook: &mut impl Outlook) -> Result<Prefetch, Next> {
+    fn prefetch(
+        &mut self,
+        staged: u64,
+        space: &mut Space<'_>,
+        outlook: &mut impl Outlook,
+    ) -> Result<Prefetch, Next> {
         loop {
-            let access =
-                self.lane.peek([None; 2]).filter(|access| access.epoch == self.start.epoch).ok_or(Next::Done)?;
+            let access = self
+                .lane
+                .peek([None; 2])
+                .filter(|access| access.epoch == self.start.epoch)
+                .ok_or(Next::Done)?;
             let place = self.lane.passed();
             self.lane.advance();
-            let Some(home) = access.home.filter(|_| place >= staged) else { continue };
+            let Some(home) = access.home.filter(|_| place >= staged) else {
+                continue;
+            };
             // Kept from an earlier run.
             if outlook.is_at(access.sample, home.tier) {
                 continue;
@@ -424,12 +534,28 @@ impl HomesKeeper {
                 (Some(home.tier), true)
             } else {
                 let fetch = self.fetch(Some(home), space.model);
-                (self.admit(access.sample, When { epoch: access.epoch, step: access.step }, fetch, space), false)
+                (
+                    self.admit(
+                        access.sample,
+                        When {
+                            epoch: access.epoch,
+                            step: access.step,
+                        },
+                        fetch,
+                        space,
+                    ),
+                    false,
+                )
             };
             if keep.is_some() {
                 self.taken.push_back(place);
                 let hand_over = Some(home).filter(|_| !shared);
-                return Ok(Prefetch { access, keep, shared, hand_over });
+                return Ok(Prefetch {
+                    access,
+                    keep,
+                    shared,
+                    hand_over,
+                });
             }
         }
     }

@@ -171,7 +171,11 @@ impl Engine {
                 now: When { epoch, step },
             };
             if !self.keeper.adopt(sample, tier, &mut space) {
-                self.evicted.push(Evicted { sample, tier, shared: false });
+                self.evicted.push(Evicted {
+                    sample,
+                    tier,
+                    shared: false,
+                });
             }
         }
     }
@@ -203,7 +207,9 @@ impl Engine {
             if self.staging_used + staged > self.staging_capacity && self.staging_used > Bytes(0) {
                 return Next::Full;
             }
-            let Some(route) = self.route(next, outlook) else { return Next::Wait(next.sample) };
+            let Some(route) = self.route(next, outlook) else {
+                return Next::Wait(next.sample);
+            };
             self.staging_used += staged;
             self.queue.push_back(Queued::Staged(next.bytes));
             let read = self.read(next, route, outlook);
@@ -226,7 +232,12 @@ impl Engine {
     }
 
     /// Chooses the origin, with `own` the tier of this rank that has the sample.
-    fn route_from(&self, own: Option<TierId>, next: Upcoming, outlook: &mut impl Outlook) -> Option<(Origin, Pace)> {
+    fn route_from(
+        &self,
+        own: Option<TierId>,
+        next: Upcoming,
+        outlook: &mut impl Outlook,
+    ) -> Option<(Origin, Pace)> {
         let cached = |origin: Origin| self.model.cached(origin).map(|pace| (origin, pace));
         let own = own.and_then(|tier| cached(Origin::Tier(tier)));
         if let Some(own) = own
@@ -248,26 +259,48 @@ impl Engine {
     #[inline]
     fn elsewhere(&self, next: Upcoming, outlook: &mut impl Outlook) -> Option<Origin> {
         if let Some(homes) = self.keeper.homes() {
-            let home = next.home.filter(|home| outlook.is_at(next.sample, home.tier))?;
+            let home = next
+                .home
+                .filter(|home| outlook.is_at(next.sample, home.tier))?;
             return Some(homes.as_seen_here(home));
         }
-        let reached = if self.routes.peers() { outlook.elsewhere(next.sample) } else { None };
+        let reached = if self.routes.peers() {
+            outlook.elsewhere(next.sample)
+        } else {
+            None
+        };
         reached.filter(|origin| self.routes.reaches(*origin))
     }
 
     /// Makes the read, and settles what is kept.
-    fn read(&mut self, next: Upcoming, (origin, pace): (Origin, Pace), outlook: &mut impl Outlook) -> Read {
-        let mut read =
-            Read { sample: next.sample, bytes: next.bytes, origin, pace, keep: None, shared: false, hand_over: None };
+    fn read(
+        &mut self,
+        next: Upcoming,
+        (origin, pace): (Origin, Pace),
+        outlook: &mut impl Outlook,
+    ) -> Read {
+        let mut read = Read {
+            sample: next.sample,
+            bytes: next.bytes,
+            origin,
+            pace,
+            keep: None,
+            shared: false,
+            hand_over: None,
+        };
         let mut space = Space {
             catalog: self.ahead.catalog(),
             model: &self.model,
             holdings: &mut self.holdings,
             evicted: &mut self.evicted,
             busy: [&self.in_flight, &self.in_use],
-            now: When { epoch: next.epoch, step: next.step },
+            now: When {
+                epoch: next.epoch,
+                step: next.step,
+            },
         };
-        self.keeper.settle(&mut read, next, self.ahead.passed(), &mut space, outlook);
+        self.keeper
+            .settle(&mut read, next, self.ahead.passed(), &mut space, outlook);
         if read.keep.is_some() && self.keeper.awaits_reads() {
             self.in_flight.push(read.sample);
         }
@@ -278,7 +311,9 @@ impl Engine {
     }
 
     fn poll_tier(&mut self, tier: TierId, outlook: &mut impl Outlook) -> Next {
-        let Some(Upcoming { epoch, step, .. }) = self.ahead.peek([None; 2]) else { return Next::Done };
+        let Some(Upcoming { epoch, step, .. }) = self.ahead.peek([None; 2]) else {
+            return Next::Done;
+        };
         let staged = self.ahead.passed();
         let mut space = Space {
             catalog: self.ahead.catalog(),
@@ -288,13 +323,21 @@ impl Engine {
             busy: [&self.in_flight, &self.in_use],
             now: When { epoch, step },
         };
-        let next = match self.keeper.prefetch(tier, staged, epoch, &mut space, outlook) {
+        let next = match self
+            .keeper
+            .prefetch(tier, staged, epoch, &mut space, outlook)
+        {
             Ok(next) => next,
             Err(none) => return none,
         };
         // The sample has its place among the holdings by now, but it is not there yet.
-        let routed = if self.keeper.first_hand() { None } else { self.route_from(None, next.access, outlook) };
-        let (origin, pace) = routed.unwrap_or_else(|| (Origin::Source, outlook.source(next.access.epoch)));
+        let routed = if self.keeper.first_hand() {
+            None
+        } else {
+            self.route_from(None, next.access, outlook)
+        };
+        let (origin, pace) =
+            routed.unwrap_or_else(|| (Origin::Source, outlook.source(next.access.epoch)));
         if self.keeper.awaits_reads() {
             self.in_flight.push(next.access.sample);
         }
@@ -316,7 +359,12 @@ impl Engine {
         if self.uses_copy(read) {
             remove(&mut self.in_use, read.sample);
             if !self.in_use.contains(&read.sample) {
-                self.keeper.let_go(read.sample, self.ahead.catalog(), &mut self.holdings, &mut self.evicted);
+                self.keeper.let_go(
+                    read.sample,
+                    self.ahead.catalog(),
+                    &mut self.holdings,
+                    &mut self.evicted,
+                );
             }
         } else if read.keep.is_some() || read.hand_over.is_some() {
             // A read that keeps nothing was not on its way to a tier; another one of the same sample may be.
@@ -349,7 +397,9 @@ impl Engine {
                 Queued::OnDemand(next) => next,
             },
         };
-        let route = self.route(on_demand, outlook).unwrap_or_else(|| (Origin::Source, outlook.source(on_demand.epoch)));
+        let route = self
+            .route(on_demand, outlook)
+            .unwrap_or_else(|| (Origin::Source, outlook.source(on_demand.epoch)));
         Some(Consumed::OnDemand(self.read(on_demand, route, outlook)))
     }
 
@@ -373,7 +423,8 @@ impl Engine {
     /// A tier does not have a sample that it should: it could not be kept, or is damaged. It is read from the source
     /// when it is needed again, and then kept once more.
     pub fn lost(&mut self, sample: SampleId, tier: TierId) {
-        self.keeper.lost(sample, tier, self.ahead.catalog(), &mut self.holdings);
+        self.keeper
+            .lost(sample, tier, self.ahead.catalog(), &mut self.holdings);
     }
 
     /// How much may be staged from now on; what is staged beyond it stays until it is consumed.
@@ -383,7 +434,10 @@ impl Engine {
 
     /// How much more may be staged now, and how much in all.
     pub fn staging_room(&self) -> (Bytes, Bytes) {
-        (Bytes(self.staging_capacity.0.saturating_sub(self.staging_used.0)), self.staging_capacity)
+        (
+            Bytes(self.staging_capacity.0.saturating_sub(self.staging_used.0)),
+            self.staging_capacity,
+        )
     }
 
     /// What the rank holds.

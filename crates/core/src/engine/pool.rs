@@ -142,7 +142,11 @@ impl Pool {
         let enough = free >= bytes;
         for (when, victim) in self.victims.drain(..) {
             if enough {
-                space.evicted.push(Evicted { sample: victim, tier: self.tier, shared: self.shared });
+                space.evicted.push(Evicted {
+                    sample: victim,
+                    tier: self.tier,
+                    shared: self.shared,
+                });
             } else {
                 space.holdings.set(victim, Some(self.tier));
                 self.by_next_use.push((when, victim));
@@ -156,13 +160,23 @@ impl Pool {
 
     /// A copy is used now, and then at `next`.
     pub(super) fn touch(&mut self, sample: SampleId, next: Option<When>) {
-        self.by_next_use.push((next.map_or(Key::NEVER, Key::from), sample));
+        self.by_next_use
+            .push((next.map_or(Key::NEVER, Key::from), sample));
     }
 
     /// A copy goes.
-    pub(super) fn remove(&mut self, sample: SampleId, catalog: &Catalog, holdings: &mut TierMap) -> Evicted {
+    pub(super) fn remove(
+        &mut self,
+        sample: SampleId,
+        catalog: &Catalog,
+        holdings: &mut TierMap,
+    ) -> Evicted {
         self.lose(sample, catalog, holdings);
-        Evicted { sample, tier: self.tier, shared: self.shared }
+        Evicted {
+            sample,
+            tier: self.tier,
+            shared: self.shared,
+        }
     }
 
     /// A copy is gone already.
@@ -173,11 +187,16 @@ impl Pool {
 
     /// Gives every copy that is held one entry, with its next use as `next` tells it.
     pub(super) fn renew(&mut self, holdings: &TierMap, next: impl Fn(SampleId) -> Option<When>) {
-        let mut samples: Vec<SampleId> = self.by_next_use.drain().map(|(_, sample)| sample).collect();
+        let mut samples: Vec<SampleId> =
+            self.by_next_use.drain().map(|(_, sample)| sample).collect();
         samples.sort_unstable();
         samples.dedup();
-        let held = samples.into_iter().filter(|sample| holdings.get(*sample) == Some(self.tier));
-        self.by_next_use = held.map(|sample| (next(sample).map_or(Key::NEVER, Key::from), sample)).collect();
+        let held = samples
+            .into_iter()
+            .filter(|sample| holdings.get(*sample) == Some(self.tier));
+        self.by_next_use = held
+            .map(|sample| (next(sample).map_or(Key::NEVER, Key::from), sample))
+            .collect();
     }
 
     /// Clears out entries that lie in the past, where every copy has one in the future.

@@ -35,9 +35,23 @@ pub(super) struct Start {
 }
 
 impl ReuseKeeper {
-    pub(super) fn new(by: By, foresight: Foresight, lanes: Vec<Ahead>, pools: Vec<Pool>, start: Start) -> Self {
+    pub(super) fn new(
+        by: By,
+        foresight: Foresight,
+        lanes: Vec<Ahead>,
+        pools: Vec<Pool>,
+        start: Start,
+    ) -> Self {
         let Start { samples, epoch } = start;
-        Self { by, foresight, lanes, pools, leaving: Vec::new(), unused: TierMap::new(samples, 2), epoch }
+        Self {
+            by,
+            foresight,
+            lanes,
+            pools,
+            leaving: Vec::new(),
+            unused: TierMap::new(samples, 2),
+            epoch,
+        }
     }
 
     /// What it looks at, and for whom.
@@ -49,19 +63,35 @@ impl ReuseKeeper {
         &mut self.pools
     }
 
-    pub(super) fn settle(&mut self, read: &mut Read, space: &mut Space<'_>, outlook: &mut impl Outlook) {
+    pub(super) fn settle(
+        &mut self,
+        read: &mut Read,
+        space: &mut Space<'_>,
+        outlook: &mut impl Outlook,
+    ) {
         let (sample, now) = (read.sample, space.now);
         if self.epoch < now.epoch {
             self.epoch = now.epoch;
             // From now on, not after it: what is used in this very step stays, too.
-            let next = |sample| self.foresight.first_use_from(sample, now, self.by).map(|again| again.when);
-            self.pools.iter_mut().for_each(|pool| pool.renew(space.holdings, next));
+            let next = |sample| {
+                self.foresight
+                    .first_use_from(sample, now, self.by)
+                    .map(|again| again.when)
+            };
+            self.pools
+                .iter_mut()
+                .for_each(|pool| pool.renew(space.holdings, next));
         }
-        let again = self.foresight.next_use_after(sample, now, self.by).map(|again| again.when);
+        let again = self
+            .foresight
+            .next_use_after(sample, now, self.by)
+            .map(|again| again.when);
         self.unused.set(sample, None);
         if let Some(tier) = space.holdings.get(sample) {
             let keep_until = self.keep_until(sample, again, now, outlook);
-            let Some(pool) = self.pools.iter_mut().find(|pool| pool.tier() == tier) else { return };
+            let Some(pool) = self.pools.iter_mut().find(|pool| pool.tier() == tier) else {
+                return;
+            };
             self.leaving.retain(|leaving| *leaving != sample);
             match keep_until {
                 Some(until) => pool.touch(sample, Some(until)),
@@ -75,19 +105,29 @@ impl ReuseKeeper {
         if let Some(again) = again.filter(|again| !on_host && !is_far(*again, now)) {
             let spares = |other| self.unused.get(other).is_some();
             let mut pools = self.pools.iter_mut();
-            read.keep = pools.find_map(|pool| pool.admit_sparing(sample, again, space, spares).then(|| pool.tier()));
+            read.keep = pools.find_map(|pool| {
+                pool.admit_sparing(sample, again, space, spares)
+                    .then(|| pool.tier())
+            });
             read.shared = true;
         }
     }
 
     /// Until when a copy that is used now is worth keeping: not beyond its last use on this host (unless no other rank
     /// has it and somebody needs it), and not when this host does not use it in the next epoch.
-    fn keep_until(&self, sample: SampleId, again: Option<When>, now: When, outlook: &mut impl Outlook) -> Option<When> {
+    fn keep_until(
+        &self,
+        sample: SampleId,
+        again: Option<When>,
+        now: When,
+        outlook: &mut impl Outlook,
+    ) -> Option<When> {
         match again {
             Some(again) => (!is_far(again, now)).then_some(again),
-            None if outlook.is_last_copy(sample) => {
-                self.foresight.next_use_after(sample, now, By::Anyone).map(|again| again.when)
-            }
+            None if outlook.is_last_copy(sample) => self
+                .foresight
+                .next_use_after(sample, now, By::Anyone)
+                .map(|again| again.when),
             None => None,
         }
     }
@@ -100,30 +140,58 @@ impl ReuseKeeper {
         space: &mut Space<'_>,
         outlook: &mut impl Outlook,
     ) -> Result<Prefetch, Next> {
-        let pool = self.pools.iter_mut().find(|pool| pool.tier() == tier).ok_or(Next::Done)?;
+        let pool = self
+            .pools
+            .iter_mut()
+            .find(|pool| pool.tier() == tier)
+            .ok_or(Next::Done)?;
         let lane = &mut self.lanes[tier.index() - 1];
         loop {
             let access = lane.peek([None; 2]).ok_or(Next::Done)?;
             let held = space.holdings.get(access.sample).is_some() || space.is_busy(access.sample);
-            let near = held || matches!(outlook.elsewhere(access.sample), Some(Origin::HostPeer(_) | Origin::Tier(_)));
+            let near = held
+                || matches!(
+                    outlook.elsewhere(access.sample),
+                    Some(Origin::HostPeer(_) | Origin::Tier(_))
+                );
             if lane.passed() < staged || near {
                 lane.advance();
                 continue;
             }
-            if !pool.admit(access.sample, When { epoch: access.epoch, step: access.step }, space) {
+            if !pool.admit(
+                access.sample,
+                When {
+                    epoch: access.epoch,
+                    step: access.step,
+                },
+                space,
+            ) {
                 return Err(Next::Full);
             }
             lane.advance();
             self.unused.set(access.sample, Some(UNUSED));
-            return Ok(Prefetch { access, keep: Some(tier), shared: true, hand_over: None });
+            return Ok(Prefetch {
+                access,
+                keep: Some(tier),
+                shared: true,
+                hand_over: None,
+            });
         }
     }
 
     /// Nobody reads the copy of a sample any more: it goes, if it was to go.
-    pub(super) fn let_go(&mut self, sample: SampleId, catalog: &Catalog, holdings: &mut TierMap) -> Option<Evicted> {
+    pub(super) fn let_go(
+        &mut self,
+        sample: SampleId,
+        catalog: &Catalog,
+        holdings: &mut TierMap,
+    ) -> Option<Evicted> {
         let place = self.leaving.iter().position(|leaving| *leaving == sample)?;
         self.leaving.swap_remove(place);
-        let pool = self.pools.iter_mut().find(|pool| holdings.get(sample) == Some(pool.tier()))?;
+        let pool = self
+            .pools
+            .iter_mut()
+            .find(|pool| holdings.get(sample) == Some(pool.tier()))?;
         Some(pool.remove(sample, catalog, holdings))
     }
 

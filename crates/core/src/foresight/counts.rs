@@ -39,11 +39,20 @@ impl Foresight {
     /// When the catalog ends before the range.
     pub fn favourites(&self, samples: Range<u32>) -> Vec<Favourite> {
         let known = self.job.epochs.orders().samples();
-        assert!(samples.end <= known, "samples {samples:?} of a catalog of {known}");
+        assert!(
+            samples.end <= known,
+            "samples {samples:?} of a catalog of {known}"
+        );
         let (epochs, world) = (self.job.epochs.count() as usize, self.job.layout.world());
         let mut favourites = Vec::with_capacity(samples.len());
         if epochs == 0 {
-            favourites.resize(samples.len(), Favourite { rank: Rank(0), uses: 0 });
+            favourites.resize(
+                samples.len(),
+                Favourite {
+                    rank: Rank(0),
+                    uses: 0,
+                },
+            );
             return favourites;
         }
         let block_len = self.block_len().min(samples.len() as u64) as u32;
@@ -53,7 +62,10 @@ impl Foresight {
             let block = from..samples.end.min(from.saturating_add(block_len));
             let rows = &mut users[..block.len() * epochs];
             self.note_users(block, rows);
-            favourites.extend(rows.chunks_exact(epochs).map(|row| most_frequent(row, &mut counts)));
+            favourites.extend(
+                rows.chunks_exact(epochs)
+                    .map(|row| most_frequent(row, &mut counts)),
+            );
         }
         favourites
     }
@@ -63,7 +75,8 @@ impl Foresight {
     pub fn frequency(&self, by: By) -> Vec<u32> {
         let job = &*self.job;
         let samples = job.epochs.orders().samples() as usize;
-        if by == By::Anyone && job.epochs.orders().hold_each_once() && job.layout.deals_each_once() {
+        if by == By::Anyone && job.epochs.orders().hold_each_once() && job.layout.deals_each_once()
+        {
             return vec![job.epochs.count(); samples];
         }
         let mut frequency = vec![0; samples];
@@ -96,8 +109,13 @@ impl Foresight {
         let epochs = &self.job.epochs;
         let row_bytes = u64::from(epochs.count().max(1)) * size_of::<Rank>() as u64;
         let large = BLOCK_BYTES_PER_SAMPLE * u64::from(epochs.orders().samples());
-        let makes_tables_anew = epochs.orders().window_epochs().is_some() && epochs.kept() < epochs.count();
-        let block_bytes = if makes_tables_anew { BLOCK_BYTES.max(large) } else { BLOCK_BYTES };
+        let makes_tables_anew =
+            epochs.orders().window_epochs().is_some() && epochs.kept() < epochs.count();
+        let block_bytes = if makes_tables_anew {
+            BLOCK_BYTES.max(large)
+        } else {
+            BLOCK_BYTES
+        };
         (block_bytes / row_bytes).max(1)
     }
 
@@ -106,7 +124,9 @@ impl Foresight {
         let (epochs, layout) = (&self.job.epochs, &self.job.layout);
         let nobody = Rank(layout.world());
         for epoch in (0..epochs.count()).map(Epoch) {
-            let mut cells = rows[epoch.index()..].iter_mut().step_by(epochs.count() as usize);
+            let mut cells = rows[epoch.index()..]
+                .iter_mut()
+                .step_by(epochs.count() as usize);
             epochs.with(epoch, |order| {
                 order.each_position(samples.clone().map(SampleId), |position| {
                     let slot = position.and_then(|position| layout.slot(position));
@@ -128,7 +148,10 @@ fn most_frequent(row: &[Rank], counts: &mut [u32]) -> Favourite {
     if let Some(unused) = counts.last_mut() {
         *unused = 0;
     }
-    let mut favourite = Favourite { rank: Rank(0), uses: 0 };
+    let mut favourite = Favourite {
+        rank: Rank(0),
+        uses: 0,
+    };
     for &rank in row {
         // A counter is taken when its rank comes first; by its later uses it is zero and cannot win again.
         let uses = std::mem::take(&mut counts[rank.index()]);

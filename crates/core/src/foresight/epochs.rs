@@ -51,7 +51,10 @@ impl Epochs {
 
     /// How many orders can be looked at again without making them.
     pub(super) fn kept(&self) -> u32 {
-        self.orders.window_epochs().unwrap_or(PLACES_MAX).min(self.count())
+        self.orders
+            .window_epochs()
+            .unwrap_or(PLACES_MAX)
+            .min(self.count())
     }
 
     /// What is kept at most.
@@ -63,7 +66,8 @@ impl Epochs {
             }
             // What a place points to outlives its tables, but not by much.
             Places::Windowed(places) => {
-                size_of_val::<[_]>(places) as u64 + (places.len() * (size_of::<EpochOrder>() + 16)) as u64
+                size_of_val::<[_]>(places) as u64
+                    + (places.len() * (size_of::<EpochOrder>() + 16)) as u64
             }
         };
         places + self.orders.window_bytes()
@@ -82,9 +86,14 @@ impl Epochs {
     }
 
     fn table(&self, places: &[RwLock<Weak<EpochOrder>>], epoch: Epoch) -> Arc<EpochOrder> {
-        let Some(place) = places.get(epoch.index()) else { return self.orders.epoch(epoch) };
+        let Some(place) = places.get(epoch.index()) else {
+            return self.orders.epoch(epoch);
+        };
         // A panic elsewhere leaves a place whole: it is changed by one assignment only.
-        let noted = place.read().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let noted = place
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .upgrade();
         noted.unwrap_or_else(|| {
             let order = self.orders.epoch(epoch);
             *place.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&order);

@@ -21,7 +21,11 @@ pub struct Histogram {
 
 impl Histogram {
     fn new(bins: usize) -> Self {
-        Self { bin_steps: 1, counts: vec![0; bins], never: 0 }
+        Self {
+            bin_steps: 1,
+            counts: vec![0; bins],
+            never: 0,
+        }
     }
 
     /// Counts a distance; bins that are too narrow for it are doubled, so what comes out does not depend on the order.
@@ -47,7 +51,10 @@ impl Foresight {
         for uses in frequency {
             samples[uses as usize] += 1;
         }
-        (0..).zip(samples).filter(|&(_, samples)| samples > 0).collect()
+        (0..)
+            .zip(samples)
+            .filter(|&(_, samples)| samples > 0)
+            .collect()
     }
 
     /// Steps from each use on a host to the next one there. All uses of samples spread evenly over the catalog are
@@ -71,10 +78,15 @@ impl Foresight {
                 order.each_position(spread, |position| {
                     let last = lasts.next();
                     let slot = position.and_then(|position| self.job.layout.slot(position));
-                    let (Some(slot), Some(last)) = (slot.filter(|slot| ranks.contains(slot.rank)), last) else {
+                    let (Some(slot), Some(last)) =
+                        (slot.filter(|slot| ranks.contains(slot.rank)), last)
+                    else {
                         return;
                     };
-                    let now = self.job_step(When { epoch, step: slot.step });
+                    let now = self.job_step(When {
+                        epoch,
+                        step: slot.step,
+                    });
                     if let Some(before) = last.replace(now) {
                         histogram.add(now - before);
                     }
@@ -103,7 +115,10 @@ mod tests {
             assert_eq!(forth.counts.len(), bins);
             assert_eq!(forth.counts.iter().sum::<u64>(), 9);
             assert!(bins as u64 * forth.bin_steps > 34 && bins as u64 * forth.bin_steps / 2 <= 34);
-            let from_second_bin = distances.iter().filter(|&&distance| distance >= forth.bin_steps).count() as u64;
+            let from_second_bin = distances
+                .iter()
+                .filter(|&&distance| distance >= forth.bin_steps)
+                .count() as u64;
             assert_eq!(forth.counts[1..].iter().sum::<u64>(), from_second_bin);
         }
     }

@@ -94,9 +94,23 @@ impl Foresight {
     ///
     /// When the layout is not for orders of this length, or the hosts are not those of its ranks.
     pub fn new(orders: Orders, layout: Layout, hosts: Hosts) -> Self {
-        assert_eq!(orders.len(), layout.positions(), "positions of the orders and of the layout");
-        assert_eq!(hosts.ranks(), layout.world(), "ranks of the hosts and of the layout");
-        Self { job: Arc::new(Job { epochs: Epochs::new(orders), layout, hosts }) }
+        assert_eq!(
+            orders.len(),
+            layout.positions(),
+            "positions of the orders and of the layout"
+        );
+        assert_eq!(
+            hosts.ranks(),
+            layout.world(),
+            "ranks of the hosts and of the layout"
+        );
+        Self {
+            job: Arc::new(Job {
+                epochs: Epochs::new(orders),
+                layout,
+                hosts,
+            }),
+        }
     }
 
     /// Who uses a sample in an epoch. `None` where it is in the tail that is dropped, where lists leave it out, and
@@ -106,7 +120,9 @@ impl Foresight {
         if epoch.0 >= self.job.epochs.count() {
             return None;
         }
-        self.job.epochs.with(epoch, |order| self.user_of(order, sample, epoch))
+        self.job
+            .epochs
+            .with(epoch, |order| self.user_of(order, sample, epoch))
     }
 
     /// The first use of the job.
@@ -117,13 +133,18 @@ impl Foresight {
     /// The first use from a step on, that step included.
     pub fn first_use_from(&self, sample: SampleId, from: When, by: By) -> Option<Use> {
         let same_epoch = self.user(sample, from.epoch);
-        let same_epoch = same_epoch.filter(|found| found.when >= from && self.ranks(by).contains(found.rank));
+        let same_epoch =
+            same_epoch.filter(|found| found.when >= from && self.ranks(by).contains(found.rank));
         same_epoch.or_else(|| self.next_use(sample, from.epoch, by))
     }
 
     /// The first use in an epoch later than `after`: the next one for somebody who has just used the sample.
     pub fn next_use(&self, sample: SampleId, after: Epoch, by: By) -> Option<Use> {
-        self.next_use_in(sample, after.0.saturating_add(1)..self.job.epochs.count(), by)
+        self.next_use_in(
+            sample,
+            after.0.saturating_add(1)..self.job.epochs.count(),
+            by,
+        )
     }
 
     /// The first use in a range of epochs. Where orders are tables, looking further ahead than
@@ -132,7 +153,10 @@ impl Foresight {
         let ranks = self.ranks(by);
         let end = epochs.end.min(self.job.epochs.count());
         (epochs.start..end).map(Epoch).find_map(|epoch| {
-            let found = self.job.epochs.with(epoch, |order| self.user_of(order, sample, epoch));
+            let found = self
+                .job
+                .epochs
+                .with(epoch, |order| self.user_of(order, sample, epoch));
             found.filter(|found| ranks.contains(found.rank))
         })
     }
@@ -147,7 +171,9 @@ impl Foresight {
     pub fn uses_left(&self, sample: SampleId, after: When, by: By) -> u32 {
         let ranks = self.ranks(by);
         let later = (after.epoch.0.saturating_add(1)..self.job.epochs.count()).map(Epoch);
-        let uses = later.filter_map(|epoch| self.user(sample, epoch)).filter(|found| ranks.contains(found.rank));
+        let uses = later
+            .filter_map(|epoch| self.user(sample, epoch))
+            .filter(|found| ranks.contains(found.rank));
         u32::from(self.use_in_rest(sample, after, by).is_some()) + uses.count() as u32
     }
 
@@ -172,7 +198,13 @@ impl Foresight {
     #[inline]
     fn user_of(&self, order: &EpochOrder, sample: SampleId, epoch: Epoch) -> Option<Use> {
         let slot = self.job.layout.slot(order.position(sample)?)?;
-        Some(Use { when: When { epoch, step: slot.step }, rank: slot.rank })
+        Some(Use {
+            when: When {
+                epoch,
+                step: slot.step,
+            },
+            rank: slot.rank,
+        })
     }
 
     /// The use in what is left of the epoch after a step.
@@ -190,10 +222,19 @@ impl Foresight {
     fn ranks(&self, by: By) -> Ranks {
         let all = self.job.hosts.ranks();
         match by {
-            By::Rank(rank) => Ranks { first: rank.0, len: u32::from(rank.0 < all) },
+            By::Rank(rank) => Ranks {
+                first: rank.0,
+                len: u32::from(rank.0 < all),
+            },
             By::Host(host) => {
-                let first = host.0.saturating_mul(self.job.hosts.ranks_per_host()).min(all);
-                Ranks { first, len: self.job.hosts.ranks_per_host().min(all - first) }
+                let first = host
+                    .0
+                    .saturating_mul(self.job.hosts.ranks_per_host())
+                    .min(all);
+                Ranks {
+                    first,
+                    len: self.job.hosts.ranks_per_host().min(all - first),
+                }
             }
             By::Anyone => Ranks { first: 0, len: all },
         }

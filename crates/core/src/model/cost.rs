@@ -91,8 +91,9 @@ impl Model {
             Contention::Ranks => ranks,
             Contention::Reads => ranks.saturating_mul(threads),
         };
-        let source: Vec<Pace> =
-            (1..=readers_max.clamp(1, SOURCE_TABLE_MAX)).map(|g| share(&system.source, g)).collect();
+        let source: Vec<Pace> = (1..=readers_max.clamp(1, SOURCE_TABLE_MAX))
+            .map(|g| share(&system.source, g))
+            .collect();
         let preprocess = trainer.preprocess.pace();
         let times = match trainer.decoded {
             Decoded::Times(times) => times,
@@ -104,7 +105,10 @@ impl Model {
             .skip(1)
             .map(|tier| tier.read)
             .chain(source.iter().map(|pace| pace.max(link)))
-            .fold(Pace(f64::INFINITY), |best, pace| if pace < best { pace } else { best });
+            .fold(
+                Pace(f64::INFINITY),
+                |best, pace| if pace < best { pace } else { best },
+            );
         Self {
             contention: system.contention,
             compute: trainer.compute.pace(),
@@ -136,7 +140,11 @@ impl Model {
     #[inline]
     pub fn source_among(&self, load: SourceLoad, served: u32) -> Pace {
         let gamma = load.readers.max(1);
-        let even = self.source.get(gamma as usize - 1).copied().unwrap_or_else(|| share(&self.source_curve, gamma));
+        let even = self
+            .source
+            .get(gamma as usize - 1)
+            .copied()
+            .unwrap_or_else(|| share(&self.source_curve, gamma));
         let shared = Pace(even.0 * (f64::from(served.max(1)) / f64::from(gamma)));
         shared.max(Pace(self.link.0 * f64::from(load.own.max(1))))
     }
@@ -145,7 +153,11 @@ impl Model {
     #[inline]
     pub fn fetch(&self, origin: Origin, pace: Pace, bytes: Bytes) -> Seconds {
         let transfer = pace * bytes;
-        if origin == Origin::Source { self.latency + transfer } else { transfer }
+        if origin == Origin::Source {
+            self.latency + transfer
+        } else {
+            transfer
+        }
     }
 
     /// What a sample takes of the staging buffer: its size once decoded.
@@ -162,7 +174,11 @@ impl Model {
     #[inline]
     pub fn hand_over(&self, origin: Origin, tier: TierId, bytes: Bytes) -> Seconds {
         let write = self.tier_write(tier);
-        (if matches!(origin, Origin::Peer(_)) { self.network.max(write) } else { write }) * bytes
+        (if matches!(origin, Origin::Peer(_)) {
+            self.network.max(write)
+        } else {
+            write
+        }) * bytes
     }
 
     /// A byte of an origin other than the source.

@@ -20,7 +20,9 @@ pub enum CurveError {
     #[error("a curve needs at least one point")]
     Empty,
     /// The numbers of readers do not increase strictly.
-    #[error("the points of a curve must have strictly increasing numbers of readers, {0} comes out of order")]
+    #[error(
+        "the points of a curve must have strictly increasing numbers of readers, {0} comes out of order"
+    )]
     Order(u32),
     /// A rate that no device has.
     #[error("a rate must be a positive number, {0} is not")]
@@ -46,12 +48,25 @@ impl Curve {
         if let Some(pair) = points.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
             return Err(CurveError::Order(pair[1].0));
         }
-        if let Some(&(_, rate)) = points.iter().find(|(_, rate)| !rate.is_finite() || *rate <= 0.0) {
+        if let Some(&(_, rate)) = points
+            .iter()
+            .find(|(_, rate)| !rate.is_finite() || *rate <= 0.0)
+        {
             return Err(CurveError::Rate(rate));
         }
         let (slope, intercept) = regression(&points);
-        let floor = points.iter().map(|&(_, rate)| rate).fold(f64::INFINITY, f64::min) / 100.0;
-        Ok(Self { points, beyond, slope, intercept, floor })
+        let floor = points
+            .iter()
+            .map(|&(_, rate)| rate)
+            .fold(f64::INFINITY, f64::min)
+            / 100.0;
+        Ok(Self {
+            points,
+            beyond,
+            slope,
+            intercept,
+            floor,
+        })
     }
 
     /// The points it goes through (readers, MB/s).
@@ -71,7 +86,9 @@ impl Curve {
             return Rate(match self.beyond {
                 Beyond::Clamp if readers < first.0 => first.1,
                 Beyond::Clamp => last.1,
-                Beyond::Regression => (self.intercept + self.slope * f64::from(readers)).max(self.floor),
+                Beyond::Regression => {
+                    (self.intercept + self.slope * f64::from(readers)).max(self.floor)
+                }
             });
         }
         let upper = self.points.partition_point(|&(x, _)| x < readers);
@@ -90,11 +107,17 @@ fn regression(points: &[(u32, f64)]) -> (f64, f64) {
     let n = points.len() as f64;
     let mean_x = points.iter().map(|&(x, _)| f64::from(x)).sum::<f64>() / n;
     let mean_y = points.iter().map(|&(_, y)| y).sum::<f64>() / n;
-    let spread: f64 = points.iter().map(|&(x, _)| (f64::from(x) - mean_x).powi(2)).sum();
+    let spread: f64 = points
+        .iter()
+        .map(|&(x, _)| (f64::from(x) - mean_x).powi(2))
+        .sum();
     if spread == 0.0 {
         return (0.0, mean_y);
     }
-    let together: f64 = points.iter().map(|&(x, y)| (f64::from(x) - mean_x) * (y - mean_y)).sum();
+    let together: f64 = points
+        .iter()
+        .map(|&(x, y)| (f64::from(x) - mean_x) * (y - mean_y))
+        .sum();
     let slope = together / spread;
     (slope, mean_y - slope * mean_x)
 }
@@ -144,8 +167,17 @@ mod tests {
     #[test]
     fn refuses_what_is_no_curve() {
         assert_eq!(Curve::new(vec![], Beyond::Clamp), Err(CurveError::Empty));
-        assert_eq!(Curve::new(vec![(2, 1.0), (2, 1.0)], Beyond::Clamp), Err(CurveError::Order(2)));
-        assert!(matches!(Curve::new(vec![(1, f64::NAN)], Beyond::Clamp), Err(CurveError::Rate(_))));
-        assert_eq!(Curve::new(vec![(1, 0.0)], Beyond::Clamp), Err(CurveError::Rate(0.0)));
+        assert_eq!(
+            Curve::new(vec![(2, 1.0), (2, 1.0)], Beyond::Clamp),
+            Err(CurveError::Order(2))
+        );
+        assert!(matches!(
+            Curve::new(vec![(1, f64::NAN)], Beyond::Clamp),
+            Err(CurveError::Rate(_))
+        ));
+        assert_eq!(
+            Curve::new(vec![(1, 0.0)], Beyond::Clamp),
+            Err(CurveError::Rate(0.0))
+        );
     }
 }

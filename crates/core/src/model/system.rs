@@ -55,8 +55,14 @@ impl Hosts {
     /// # Panics
     /// If either number is zero.
     pub fn new(ranks: u32, ranks_per_host: u32) -> Self {
-        assert!(ranks > 0 && ranks_per_host > 0, "a job has ranks and a host has ranks");
-        Self { ranks, ranks_per_host }
+        assert!(
+            ranks > 0 && ranks_per_host > 0,
+            "a job has ranks and a host has ranks"
+        );
+        Self {
+            ranks,
+            ranks_per_host,
+        }
     }
 
     /// The number of ranks.
@@ -82,7 +88,11 @@ impl Hosts {
 
     /// How `from`'s data reach `rank`: `from` keeps them in `tier`, or hands them over into it.
     pub fn as_seen_from(self, rank: Rank, from: Rank, tier: TierId) -> Origin {
-        if self.host(rank) == self.host(from) { Origin::HostPeer(tier) } else { Origin::Peer(tier) }
+        if self.host(rank) == self.host(from) {
+            Origin::HostPeer(tier)
+        } else {
+            Origin::Peer(tier)
+        }
     }
 
     /// How many ranks share one tier of this scope; the last host may have fewer.
@@ -106,7 +116,11 @@ impl Hosts {
     }
 
     /// The ranks that share one of them.
-    pub fn members(self, scope: Scope, domain: usize) -> impl Iterator<Item = Rank> + Clone + use<> {
+    pub fn members(
+        self,
+        scope: Scope,
+        domain: usize,
+    ) -> impl Iterator<Item = Rank> + Clone + use<> {
         let first = domain as u32 * self.sharers(scope);
         (first..(first + self.sharers(scope)).min(self.ranks)).map(Rank)
     }
@@ -134,7 +148,11 @@ pub struct System {
 impl System {
     /// The tiers that keep samples: all but the staging buffer.
     pub fn cache_tiers(&self) -> impl Iterator<Item = (TierId, &Tier)> {
-        self.tiers.iter().enumerate().skip(1).map(|(index, tier)| (TierId(index as u8), tier))
+        self.tiers
+            .iter()
+            .enumerate()
+            .skip(1)
+            .map(|(index, tier)| (TierId(index as u8), tier))
     }
 
     /// A tier by its number.

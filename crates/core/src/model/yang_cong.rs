@@ -63,8 +63,13 @@ impl Epoch {
 mod tests {
     use super::*;
 
-    const EPOCH: Epoch =
-        Epoch { samples: 1200.0, hosts: 4.0, train_rate: 10.0, source_rate: 20.0, preprocess_rate: 30.0 };
+    const EPOCH: Epoch = Epoch {
+        samples: 1200.0,
+        hosts: 4.0,
+        train_rate: 10.0,
+        source_rate: 20.0,
+        preprocess_rate: 30.0,
+    };
 
     #[test]
     fn follows_the_equations() {
@@ -72,7 +77,10 @@ mod tests {
         close(EPOCH.training_s(), 30.0);
         close(EPOCH.loading_s(), 70.0);
         close(EPOCH.true_cost_s(), 60.0);
-        let half = Cache { share: 0.5, rate: 100.0 };
+        let half = Cache {
+            share: 0.5,
+            rate: 100.0,
+        };
         close(EPOCH.distributed_cache_s(half), 34.5);
         close(EPOCH.locality_aware_s(half, 0.05), 30.3);
     }

@@ -35,9 +35,14 @@ impl Policy for Opportunistic {
         brief.refuse_local()?;
         let spread = Spread::new(brief, Some(TierId(1)));
         let own = spread.homes.by_rank(brief.hosts.ranks());
-        let all_held = brief.catalog.samples().all(|sample| spread.homes.get(sample).is_some());
+        let all_held = brief
+            .catalog
+            .samples()
+            .all(|sample| spread.homes.get(sample).is_some());
         if let Some(rank) = own.iter().position(Vec::is_empty).filter(|_| !all_held) {
-            return Err(Unsupported(format!("tier 1 of rank {rank} holds no sample to train on instead")));
+            return Err(Unsupported(format!(
+                "tier 1 of rank {rank} holds no sample to train on instead"
+            )));
         }
         let homes = Arc::clone(&spread.homes);
         let orders = substitute(brief, own, move |_, sample| homes.get(sample).is_none());

@@ -56,7 +56,13 @@ impl Policy for Foresee {
 fn lone(brief: &Brief, foresight: &Foresight) -> Result<Plan, Unsupported> {
     brief.refuse_local()?;
     let homes = Arc::new(Homes::none(brief.catalog.len()));
-    Ok(with_homes(brief, brief.orders.clone(), &homes, &Room::new(brief, None), foresight))
+    Ok(with_homes(
+        brief,
+        brief.orders.clone(),
+        &homes,
+        &Room::new(brief, None),
+        foresight,
+    ))
 }
 
 /// One rank uses all samples equally often. What it holds stays, then comes what it uses first: whatever is read before
@@ -64,7 +70,13 @@ fn lone(brief: &Brief, foresight: &Foresight) -> Result<Plan, Unsupported> {
 fn sole(brief: &Brief, foresight: &Foresight) -> Plan {
     let mut cover = Cover::new(brief);
     for &(sample, tier) in brief.held.iter() {
-        cover.stay(sample, Home { rank: Rank(0), tier });
+        cover.stay(
+            sample,
+            Home {
+                rank: Rank(0),
+                tier,
+            },
+        );
     }
     let Mark { epoch, step } = brief.start;
     let rest = epoch.0..brief.orders.epochs().min(epoch.0.saturating_add(2));
@@ -79,13 +91,34 @@ fn sole(brief: &Brief, foresight: &Foresight) -> Plan {
         }
         from = 0;
     }
-    cover.close_gaps(&vec![Favourite { rank: Rank(0), uses: 1 }; brief.catalog.len() as usize]);
-    with_homes(brief, brief.orders.clone(), &Arc::new(cover.homes), &cover.room, foresight)
+    cover.close_gaps(&vec![
+        Favourite {
+            rank: Rank(0),
+            uses: 1
+        };
+        brief.catalog.len() as usize
+    ]);
+    with_homes(
+        brief,
+        brief.orders.clone(),
+        &Arc::new(cover.homes),
+        &cover.room,
+        foresight,
+    )
 }
 
-fn with_homes(brief: &Brief, orders: Orders, homes: &Arc<Homes>, room: &Room, foresight: &Foresight) -> Plan {
-    let keeping =
-        |rank| Keeping::Homes { homes: Arc::clone(homes), spare: room.own_free(rank), foresight: foresight.clone() };
+fn with_homes(
+    brief: &Brief,
+    orders: Orders,
+    homes: &Arc<Homes>,
+    room: &Room,
+    foresight: &Foresight,
+) -> Plan {
+    let keeping = |rank| Keeping::Homes {
+        homes: Arc::clone(homes),
+        spare: room.own_free(rank),
+        foresight: foresight.clone(),
+    };
     Plan {
         orders,
         delivery: Delivery::Ahead,
@@ -100,7 +133,16 @@ fn with_homes(brief: &Brief, orders: Orders, homes: &Arc<Homes>, room: &Room, fo
 fn first_users(brief: &Brief, foresight: &Foresight) -> Vec<Favourite> {
     let first = |sample| {
         let first = foresight.first_use(sample, By::Anyone);
-        first.map_or(Favourite { rank: Rank(0), uses: 0 }, |first| Favourite { rank: first.rank, uses: 1 })
+        first.map_or(
+            Favourite {
+                rank: Rank(0),
+                uses: 0,
+            },
+            |first| Favourite {
+                rank: first.rank,
+                uses: 1,
+            },
+        )
     };
     brief.catalog.samples().map(first).collect()
 }
@@ -109,7 +151,10 @@ fn first_users(brief: &Brief, foresight: &Foresight) -> Vec<Favourite> {
 /// with the same favourites finds the same homes.
 pub fn cover(brief: &Brief, favourites: &[Favourite]) -> (Homes, Room) {
     let mut cover = Cover::new(brief);
-    for sample in most_used_first(favourites.len(), |index| favourites[index].uses).into_iter().map(SampleId) {
+    for sample in most_used_first(favourites.len(), |index| favourites[index].uses)
+        .into_iter()
+        .map(SampleId)
+    {
         let favourite = &favourites[sample.index()];
         if favourite.uses > 0 {
             cover.place(sample, favourite.rank);
@@ -137,17 +182,32 @@ impl<'a> Cover<'a> {
         let tiers = brief.system.tiers.len();
         let roomiest = (0..tiers).map(|tier| {
             let ranks = brief.hosts.all();
-            ranks.map(|rank| (room.free(rank, TierId(tier as u8)), Reverse(rank))).collect()
+            ranks
+                .map(|rank| (room.free(rank, TierId(tier as u8)), Reverse(rank)))
+                .collect()
         });
         let roomiest = roomiest.collect();
-        let worth_afar = (0..tiers).map(|tier| is_worth_afar(&brief.system, tier)).collect();
+        let worth_afar = (0..tiers)
+            .map(|tier| is_worth_afar(&brief.system, tier))
+            .collect();
         let homes = Homes::none(brief.catalog.len());
-        Self { brief, homes, room, roomiest, worth_afar, hopeless: Bytes(u64::MAX) }
+        Self {
+            brief,
+            homes,
+            room,
+            roomiest,
+            worth_afar,
+            hopeless: Bytes(u64::MAX),
+        }
     }
 
     /// Leaves a sample where it is, if it has room there.
     fn stay(&mut self, sample: SampleId, home: Home) {
-        if self.homes.get(sample).is_none() && self.room.take(home.rank, home.tier, self.brief.catalog.size(sample)) {
+        if self.homes.get(sample).is_none()
+            && self
+                .room
+                .take(home.rank, home.tier, self.brief.catalog.size(sample))
+        {
             self.homes.set(sample, Some(home));
         }
     }
@@ -161,7 +221,13 @@ impl<'a> Cover<'a> {
         let tiers = self.brief.system.tiers.len() as u8;
         for tier in (1..tiers).map(TierId) {
             if self.room.take(favourite, tier, bytes) {
-                return self.homes.set(sample, Some(Home { rank: favourite, tier }));
+                return self.homes.set(
+                    sample,
+                    Some(Home {
+                        rank: favourite,
+                        tier,
+                    }),
+                );
             }
             if self.worth_afar[tier.index()] && self.place_afar(sample, bytes, tier) {
                 return;
@@ -198,8 +264,9 @@ impl<'a> Cover<'a> {
     /// way for a larger one that fills its tier's gap better.
     fn close_gaps(&mut self, favourites: &[Favourite]) {
         let catalog = &self.brief.catalog;
-        let homeless =
-            |homes: &Homes, sample: &SampleId| homes.get(*sample).is_none() && favourites[sample.index()].uses > 0;
+        let homeless = |homes: &Homes, sample: &SampleId| {
+            homes.get(*sample).is_none() && favourites[sample.index()].uses > 0
+        };
         let mut waiting: Vec<(Bytes, SampleId)> = catalog
             .samples()
             .filter(|sample| homeless(&self.homes, sample))
@@ -211,7 +278,8 @@ impl<'a> Cover<'a> {
         }
         waiting.sort_unstable();
         let tiers = self.brief.system.tiers.len();
-        let mut tenants: Vec<Vec<(Bytes, SampleId)>> = vec![Vec::new(); self.brief.hosts.ranks() as usize * tiers];
+        let mut tenants: Vec<Vec<(Bytes, SampleId)>> =
+            vec![Vec::new(); self.brief.hosts.ranks() as usize * tiers];
         let tenants_max = (TENANTS_MAX / tenants.len()).clamp(16, GAP_CANDIDATES);
         for sample in catalog.samples() {
             if let Some(home) = self.homes.get(sample) {
@@ -222,7 +290,10 @@ impl<'a> Cover<'a> {
             }
         }
         for (index, list) in tenants.iter_mut().enumerate() {
-            let home = Home { rank: Rank((index / tiers) as u32), tier: TierId((index % tiers) as u8) };
+            let home = Home {
+                rank: Rank((index / tiers) as u32),
+                tier: TierId((index % tiers) as u8),
+            };
             // A gap of nearly a sample: one makes way for two smaller ones. Then each swap brings the tier closer to full.
             self.take_two_for_one(home, list, &mut waiting);
             for _ in 0..SWAPS_MAX {
@@ -258,7 +329,9 @@ impl<'a> Cover<'a> {
                 low += 1;
             }
         }
-        let Some((gain, leaving, low, high)) = best else { return };
+        let Some((gain, leaving, low, high)) = best else {
+            return;
+        };
         let (second, first) = (waiting.remove(high), waiting.remove(low));
         let outgoing = std::mem::replace(&mut tenants[leaving], first);
         tenants.push(second);
@@ -280,13 +353,18 @@ impl<'a> Cover<'a> {
         let mut best: Option<(Bytes, usize, usize)> = None;
         for (place, &(size, _)) in tenants.iter().enumerate() {
             let fitting = waiting.partition_point(|&(other, _)| other <= size + gap);
-            let Some(&(other, _)) = fitting.checked_sub(1).and_then(|last| waiting.get(last)) else { continue };
+            let Some(&(other, _)) = fitting.checked_sub(1).and_then(|last| waiting.get(last))
+            else {
+                continue;
+            };
             let gain = other.saturating_sub(size);
             if gain > best.map_or(Bytes(0), |(gain, ..)| gain) {
                 best = Some((gain, place, fitting - 1));
             }
         }
-        let Some((gain, leaving, coming)) = best else { return false };
+        let Some((gain, leaving, coming)) = best else {
+            return false;
+        };
         let incoming = waiting.remove(coming);
         let outgoing = std::mem::replace(&mut tenants[leaving], incoming);
         self.homes.set(outgoing.1, None);
@@ -314,6 +392,10 @@ const TENANTS_MAX: usize = 1 << 18;
 fn is_worth_afar(system: &System, tier: usize) -> bool {
     let read = |tier: &Tier| tier.read.at(tier.threads).shared_by(tier.threads);
     // A tier that is switched off does not count.
-    let next = system.tiers.iter().skip(tier + 1).find(|next| next.capacity > Bytes(0));
+    let next = system
+        .tiers
+        .iter()
+        .skip(tier + 1)
+        .find(|next| next.capacity > Bytes(0));
     next.is_some_and(|next| read(&system.tiers[tier]).min(system.network) > read(next))
 }

@@ -33,14 +33,18 @@ impl Policy for Dynamic {
                 for rank in brief.hosts.all() {
                     for index in 0..brief.layout.local_len(rank, step) {
                         let sample = order.sample(brief.layout.dealt(rank, step, index).position);
-                        if homes.get(sample).is_none() && room.take(rank, MEMORY, brief.catalog.size(sample)) {
+                        if homes.get(sample).is_none()
+                            && room.take(rank, MEMORY, brief.catalog.size(sample))
+                        {
                             keep[rank.index()].set(sample, Some(MEMORY));
                             homes.set(sample, Some(Home { rank, tier: MEMORY }));
                         }
                     }
                 }
             }
-            if u64::from(brief.layout.steps()) * u64::from(brief.layout.global_batch()) >= brief.orders.len() {
+            if u64::from(brief.layout.steps()) * u64::from(brief.layout.global_batch())
+                >= brief.orders.len()
+            {
                 break;
             }
         }
@@ -50,7 +54,13 @@ impl Policy for Dynamic {
             routes: Routes::Caches,
             filling: None,
             lockstep_epochs: 1,
-            ranks: keep.into_iter().map(|keep| Keeping::Fixed { keep, prefetch: Vec::new() }).collect(),
+            ranks: keep
+                .into_iter()
+                .map(|keep| Keeping::Fixed {
+                    keep,
+                    prefetch: Vec::new(),
+                })
+                .collect(),
         })
     }
 }
@@ -75,7 +85,13 @@ fn check_memory(brief: &Brief) -> Result<(), Unsupported> {
         .system
         .tiers
         .get(MEMORY.index())
-        .map_or(Bytes(0), |tier| Bytes(tier.capacity.0.saturating_mul(u64::from(brief.hosts.domains(tier.scope)))));
+        .map_or(Bytes(0), |tier| {
+            Bytes(
+                tier.capacity
+                    .0
+                    .saturating_mul(u64::from(brief.hosts.domains(tier.scope))),
+            )
+        });
     let dataset = brief.catalog.total();
     if dataset > memory {
         let reason = format!(
@@ -90,8 +106,14 @@ fn check_memory(brief: &Brief) -> Result<(), Unsupported> {
 
 /// Whole samples have to fit, not only their bytes.
 fn check_placed(brief: &Brief, homes: &Homes) -> Result<(), Unsupported> {
-    match brief.catalog.samples().find(|sample| homes.get(*sample).is_none()) {
+    match brief
+        .catalog
+        .samples()
+        .find(|sample| homes.get(*sample).is_none())
+    {
         None => Ok(()),
-        Some(sample) => Err(Unsupported(format!("sample {sample} fits into tier 1 of no rank beside the others"))),
+        Some(sample) => Err(Unsupported(format!(
+            "sample {sample} fits into tier 1 of no rank beside the others"
+        ))),
     }
 }

@@ -17,8 +17,10 @@ impl Policy for Lobster {
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
         brief.refuse_local()?;
         let foresight = Foresight::new(brief.orders.clone(), brief.layout.clone(), brief.hosts);
-        let keeping =
-            |rank| Keeping::Reuse { room: Room::of_rank(brief, rank).free_of(rank), foresight: foresight.clone() };
+        let keeping = |rank| Keeping::Reuse {
+            room: Room::of_rank(brief, rank).free_of(rank),
+            foresight: foresight.clone(),
+        };
         Ok(Plan {
             orders: brief.orders.clone(),
             delivery: Delivery::Ahead,

@@ -162,7 +162,8 @@ impl Brief {
         match self.assignment {
             Assignment::Order => Ok(()),
             Assignment::Local => Err(Unsupported(
-                "assignment \"local\" needs one holder for each sample, which this policy has not".into(),
+                "assignment \"local\" needs one holder for each sample, which this policy has not"
+                    .into(),
             )),
         }
     }
@@ -224,5 +225,8 @@ pub fn lower_bound() -> &'static dyn Policy {
 
 /// A policy by its name.
 pub fn by_name(name: &str) -> Option<&'static dyn Policy> {
-    POLICIES.iter().copied().find(|policy| policy.name() == name)
+    POLICIES
+        .iter()
+        .copied()
+        .find(|policy| policy.name() == name)
 }

@@ -22,7 +22,10 @@ impl Policy for Monarch {
         for host in 0..hosts {
             first_come(brief, host, &mut room, &mut keep);
         }
-        let fixed = |keep| Keeping::Fixed { keep, prefetch: Vec::new() };
+        let fixed = |keep| Keeping::Fixed {
+            keep,
+            prefetch: Vec::new(),
+        };
         Ok(Plan {
             orders: brief.orders.clone(),
             delivery: Delivery::Ahead,
@@ -36,7 +39,10 @@ impl Policy for Monarch {
 
 /// Gives a host's room to what its ranks read, in the order of the steps, until nothing more fits.
 fn first_come(brief: &Brief, host: usize, room: &mut Room, keep: &mut [TierMap]) {
-    let ranks: Vec<Rank> = brief.hosts.members(crate::model::Scope::Host, host).collect();
+    let ranks: Vec<Rank> = brief
+        .hosts
+        .members(crate::model::Scope::Host, host)
+        .collect();
     let mut seen = vec![false; brief.catalog.len() as usize];
     let mut unseen = seen.len();
     for epoch in (0..brief.orders.epochs()).map(Epoch) {
@@ -44,7 +50,8 @@ fn first_come(brief: &Brief, host: usize, room: &mut Room, keep: &mut [TierMap])
         for step in (0..brief.layout.steps()).map(Step) {
             for &rank in &ranks {
                 for index in 0..brief.layout.local_len(rank, step) {
-                    let sample: SampleId = order.sample(brief.layout.dealt(rank, step, index).position);
+                    let sample: SampleId =
+                        order.sample(brief.layout.dealt(rank, step, index).position);
                     if std::mem::replace(&mut seen[sample.index()], true) {
                         continue;
                     }

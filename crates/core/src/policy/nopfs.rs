@@ -21,11 +21,18 @@ impl Policy for NoPfs {
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
         brief.refuse_local()?;
         let tiers = brief.system.tiers.len();
-        let empty = RankPlan { keep: TierMap::new(brief.catalog.len(), tiers), prefetch: vec![Vec::new(); tiers] };
+        let empty = RankPlan {
+            keep: TierMap::new(brief.catalog.len(), tiers),
+            prefetch: vec![Vec::new(); tiers],
+        };
         let mut ranks = vec![empty; brief.hosts.ranks() as usize];
         let mut room = Room::new(brief, None);
         // Consecutive tiers of one scope are filled from one count of frequencies.
-        let cache_tiers: Vec<(TierId, Scope)> = brief.system.cache_tiers().map(|(id, tier)| (id, tier.scope)).collect();
+        let cache_tiers: Vec<(TierId, Scope)> = brief
+            .system
+            .cache_tiers()
+            .map(|(id, tier)| (id, tier.scope))
+            .collect();
         for group in cache_tiers.chunk_by(|a, b| a.1 == b.1) {
             let scope = group[0].1;
             for domain in 0..brief.hosts.domains(scope) as usize {
@@ -40,7 +47,10 @@ impl Policy for NoPfs {
             routes: Routes::Cheapest,
             filling: None,
             lockstep_epochs: 0,
-            ranks: ranks.into_iter().map(|RankPlan { keep, prefetch }| Keeping::Fixed { keep, prefetch }).collect(),
+            ranks: ranks
+                .into_iter()
+                .map(|RankPlan { keep, prefetch }| Keeping::Fixed { keep, prefetch })
+                .collect(),
         })
     }
 }
@@ -71,7 +81,11 @@ impl Uses {
                     // Drawn first, counted then: the counts lie all over memory, and looks at them overlap.
                     batch.clear();
                     let indices = 0..brief.layout.local_len(rank, step);
-                    batch.extend(indices.map(|index| order.sample(brief.layout.dealt(rank, step, index).position)));
+                    batch.extend(
+                        indices.map(|index| {
+                            order.sample(brief.layout.dealt(rank, step, index).position)
+                        }),
+                    );
                     for &sample in &batch {
                         let count = &mut frequency[sample.index()];
                         if *count == 0 {
@@ -87,7 +101,9 @@ impl Uses {
 
     /// The samples by frequency, most frequent first; equally frequent ones in order of first use.
     fn by_frequency(&self) -> impl Iterator<Item = (SampleId, Rank)> + '_ {
-        let order = most_used_first(self.first.len(), |index| self.frequency[self.first[index].0.index()]);
+        let order = most_used_first(self.first.len(), |index| {
+            self.frequency[self.first[index].0.index()]
+        });
         order.into_iter().map(|index| self.first[index as usize])
     }
 }
@@ -102,7 +118,10 @@ fn place(
     ranks: &mut [RankPlan],
 ) {
     for (sample, rank) in uses.by_frequency() {
-        if members.iter().any(|member| ranks[member.index()].keep.get(sample).is_some()) {
+        if members
+            .iter()
+            .any(|member| ranks[member.index()].keep.get(sample).is_some())
+        {
             continue;
         }
         let bytes = brief.catalog.size(sample);
@@ -112,7 +131,11 @@ fn place(
     }
     for &(sample, rank) in &uses.first {
         let plan = &mut ranks[rank.index()];
-        if let Some(tier) = plan.keep.get(sample).filter(|tier| group.iter().any(|(id, _)| id == tier)) {
+        if let Some(tier) = plan
+            .keep
+            .get(sample)
+            .filter(|tier| group.iter().any(|(id, _)| id == tier))
+        {
             plan.prefetch[tier.index()].push(sample);
         }
     }

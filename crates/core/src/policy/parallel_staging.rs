@@ -24,23 +24,49 @@ impl Policy for ParallelStaging {
 
     fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
         brief.refuse_local()?;
-        let staged: Vec<Staged> = brief.hosts.all().map(|rank| Staged::new(brief, rank)).collect();
+        let staged: Vec<Staged> = brief
+            .hosts
+            .all()
+            .map(|rank| Staged::new(brief, rank))
+            .collect();
         if let Some(rank) = staged.iter().position(|staged| staged.samples.is_empty()) {
-            return Err(Unsupported(format!("the tiers of rank {rank} hold no sample to train on")));
+            return Err(Unsupported(format!(
+                "the tiers of rank {rank} hold no sample to train on"
+            )));
         }
-        let same = staged.iter().all(|staged| staged.samples.len() == brief.catalog.len() as usize);
+        let same = staged
+            .iter()
+            .all(|staged| staged.samples.len() == brief.catalog.len() as usize);
         let loads = staged.iter().map(|staged| staged.loads.clone()).collect();
-        let (maps, own): (Vec<_>, Vec<_>) = staged.into_iter().map(|staged| (staged.keep, staged.samples)).unzip();
+        let (maps, own): (Vec<_>, Vec<_>) = staged
+            .into_iter()
+            .map(|staged| (staged.keep, staged.samples))
+            .unzip();
         let maps = Arc::new(maps);
         let orders = if same {
             brief.orders.clone()
         } else {
             let held = Arc::clone(&maps);
-            substitute(brief, own, move |rank, sample| held[rank.index()].get(sample).is_none())
+            substitute(brief, own, move |rank, sample| {
+                held[rank.index()].get(sample).is_none()
+            })
         };
-        let ranks = maps.iter().map(|keep| Keeping::Fixed { keep: keep.clone(), prefetch: Vec::new() }).collect();
+        let ranks = maps
+            .iter()
+            .map(|keep| Keeping::Fixed {
+                keep: keep.clone(),
+                prefetch: Vec::new(),
+            })
+            .collect();
         let filling = Some(Filling { loads, same });
-        Ok(Plan { orders, delivery: Delivery::Ahead, routes: Routes::Own, filling, lockstep_epochs: 0, ranks })
+        Ok(Plan {
+            orders,
+            delivery: Delivery::Ahead,
+            routes: Routes::Own,
+            filling,
+            lockstep_epochs: 0,
+            ranks,
+        })
     }
 }
 
@@ -54,7 +80,10 @@ struct Staged {
 
 impl Staged {
     fn new(brief: &Brief, rank: Rank) -> Self {
-        let (count, ranks) = (u64::from(brief.catalog.len()), u64::from(brief.hosts.ranks()));
+        let (count, ranks) = (
+            u64::from(brief.catalog.len()),
+            u64::from(brief.hosts.ranks()),
+        );
         let tiers = brief.system.tiers.len();
         let mut room = Room::of_rank(brief, rank);
         let mut staged = Self {
@@ -66,7 +95,9 @@ impl Staged {
         for step in 0..count {
             let sample = SampleId(((start + step) % count) as u32);
             let bytes = brief.catalog.size(sample);
-            let Some(tier) = room.first_fit(rank, bytes) else { break };
+            let Some(tier) = room.first_fit(rank, bytes) else {
+                break;
+            };
             staged.keep.set(sample, Some(tier));
             staged.samples.push(sample);
             staged.loads[tier.index()].reads += 1;

@@ -26,8 +26,15 @@ impl Room {
         let hosts = brief.hosts;
         let mut tiers = vec![(Scope::Rank, vec![Bytes(0); hosts.ranks() as usize])];
         for (id, tier) in brief.system.cache_tiers() {
-            let capacity = if only.is_none_or(|only| only == id) { tier.capacity } else { Bytes(0) };
-            tiers.push((tier.scope, vec![capacity; hosts.domains(tier.scope) as usize]));
+            let capacity = if only.is_none_or(|only| only == id) {
+                tier.capacity
+            } else {
+                Bytes(0)
+            };
+            tiers.push((
+                tier.scope,
+                vec![capacity; hosts.domains(tier.scope) as usize],
+            ));
         }
         Self { hosts, tiers }
     }
@@ -44,7 +51,9 @@ impl Room {
 
     /// Takes space in a rank's tier, if there is enough.
     pub fn take(&mut self, rank: Rank, tier: TierId, bytes: Bytes) -> bool {
-        let Some((scope, free)) = self.tiers.get_mut(tier.index()) else { return false };
+        let Some((scope, free)) = self.tiers.get_mut(tier.index()) else {
+            return false;
+        };
         let free = &mut free[self.hosts.domain(*scope, rank)];
         let fits = *free >= bytes;
         if fits {
@@ -60,13 +69,21 @@ impl Room {
 
     /// What is free in each tier of a rank.
     pub(super) fn free_of(&self, rank: Rank) -> Vec<Bytes> {
-        self.tiers.iter().map(|(scope, free)| free[self.hosts.domain(*scope, rank)]).collect()
+        self.tiers
+            .iter()
+            .map(|(scope, free)| free[self.hosts.domain(*scope, rank)])
+            .collect()
     }
 
     /// What is free in each tier of a rank, where the tier is its own.
     pub(super) fn own_free(&self, rank: Rank) -> Vec<Bytes> {
-        let free =
-            |(scope, free): &(Scope, Vec<Bytes>)| if *scope == Scope::Rank { free[rank.index()] } else { Bytes(0) };
+        let free = |(scope, free): &(Scope, Vec<Bytes>)| {
+            if *scope == Scope::Rank {
+                free[rank.index()]
+            } else {
+                Bytes(0)
+            }
+        };
         self.tiers.iter().map(free).collect()
     }
 
@@ -78,7 +95,9 @@ impl Room {
 
     /// Takes space in the fastest tier of a rank that has enough.
     pub fn first_fit(&mut self, rank: Rank, bytes: Bytes) -> Option<TierId> {
-        (1..self.tiers.len()).map(|tier| TierId(tier as u8)).find(|&tier| self.take(rank, tier, bytes))
+        (1..self.tiers.len())
+            .map(|tier| TierId(tier as u8))
+            .find(|&tier| self.take(rank, tier, bytes))
     }
 }
 
@@ -120,7 +139,11 @@ impl Spread {
             load.reads += 1;
             load.bytes += bytes;
         }
-        Self { homes: Arc::new(homes), keep, loads }
+        Self {
+            homes: Arc::new(homes),
+            keep,
+            loads,
+        }
     }
 
     /// A plan that brings the spread in before training, and deals batches by holder where the job asks for it.
@@ -135,9 +158,19 @@ impl Spread {
             orders,
             delivery,
             routes: Routes::Caches,
-            filling: Some(Filling { loads: self.loads, same: false }),
+            filling: Some(Filling {
+                loads: self.loads,
+                same: false,
+            }),
             lockstep_epochs: 0,
-            ranks: self.keep.into_iter().map(|keep| Keeping::Fixed { keep, prefetch: Vec::new() }).collect(),
+            ranks: self
+                .keep
+                .into_iter()
+                .map(|keep| Keeping::Fixed {
+                    keep,
+                    prefetch: Vec::new(),
+                })
+                .collect(),
         }
     }
 }
@@ -178,7 +211,9 @@ pub(super) fn substitute(
 ) -> Orders {
     let (layout, hosts, samples) = (brief.layout.clone(), brief.hosts, brief.catalog.len());
     brief.orders.rewritten(move |epoch, order| {
-        let mut forward: Vec<SampleId> = (0..order.len()).map(|position| order.sample(Position(position))).collect();
+        let mut forward: Vec<SampleId> = (0..order.len())
+            .map(|position| order.sample(Position(position)))
+            .collect();
         for rank in hosts.all() {
             let own = &own[rank.index()];
             if own.is_empty() {

@@ -18,7 +18,10 @@ pub struct Mark {
 
 impl Mark {
     /// The beginning of a job.
-    pub const START: Self = Self { epoch: Epoch(0), step: Step(0) };
+    pub const START: Self = Self {
+        epoch: Epoch(0),
+        step: Step(0),
+    };
 }
 
 /// One use of a sample by a rank.
@@ -63,7 +66,13 @@ impl Cursor {
     fn access(&self, layout: &Layout) -> Access {
         let dealt = layout.dealt_of(self.share, self.index);
         let sample = self.order.sample(dealt.position);
-        Access { sample, epoch: self.epoch, step: self.step, index: self.index, padded: dealt.padded }
+        Access {
+            sample,
+            epoch: self.epoch,
+            step: self.step,
+            index: self.index,
+            padded: dealt.padded,
+        }
     }
 }
 
@@ -74,9 +83,18 @@ impl Stream {
     ///
     /// When the layout is not for orders of this length, or has no such rank.
     pub fn new(orders: Orders, layout: Layout, rank: Rank, from: Mark) -> Self {
-        assert_eq!(orders.len(), layout.positions(), "positions of the orders and of the layout");
+        assert_eq!(
+            orders.len(),
+            layout.positions(),
+            "positions of the orders and of the layout"
+        );
         assert!(rank.0 < layout.world(), "rank {rank} of {}", layout.world());
-        let mut stream = Self { orders, layout, rank, at: None };
+        let mut stream = Self {
+            orders,
+            layout,
+            rank,
+            at: None,
+        };
         stream.enter(from);
         stream
     }
@@ -93,7 +111,10 @@ impl Stream {
         let Some(at) = &mut self.at else { return };
         at.index += 1;
         if at.index >= at.share.len {
-            let mark = Mark { epoch: at.epoch, step: Step(at.step.0 + 1) };
+            let mark = Mark {
+                epoch: at.epoch,
+                step: Step(at.step.0 + 1),
+            };
             self.enter(mark);
         }
     }
@@ -112,13 +133,20 @@ impl Stream {
     #[inline]
     fn draw_of_batch(&mut self, count: u32, mut then: impl FnMut(SampleId, Mark)) -> u32 {
         let Some(at) = &mut self.at else { return 0 };
-        let mark = Mark { epoch: at.epoch, step: at.step };
+        let mark = Mark {
+            epoch: at.epoch,
+            step: at.step,
+        };
         let drawn = count.min(at.share.len - at.index);
-        let positions = (at.index..at.index + drawn).map(|index| self.layout.dealt_of(at.share, index).position);
+        let positions = (at.index..at.index + drawn)
+            .map(|index| self.layout.dealt_of(at.share, index).position);
         at.order.each_sample(positions, |sample| then(sample, mark));
         at.index += drawn;
         if at.index == at.share.len {
-            self.enter(Mark { step: Step(mark.step.0 + 1), ..mark });
+            self.enter(Mark {
+                step: Step(mark.step.0 + 1),
+                ..mark
+            });
         }
         drawn
     }
@@ -131,7 +159,13 @@ impl Stream {
                 Some(held) if held.epoch == epoch => held.order,
                 _ => self.orders.epoch(epoch),
             };
-            Cursor { order, epoch, step, share: self.layout.share(self.rank, step), index: 0 }
+            Cursor {
+                order,
+                epoch,
+                step,
+                share: self.layout.share(self.rank, step),
+                index: 0,
+            }
         });
     }
 
@@ -147,7 +181,9 @@ impl Stream {
         if epoch.0 >= epochs {
             return None;
         }
-        self.layout.busy_step(self.rank, Step(0)).map(|step| Mark { epoch, step })
+        self.layout
+            .busy_step(self.rank, Step(0))
+            .map(|step| Mark { epoch, step })
     }
 }
 

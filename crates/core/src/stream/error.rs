@@ -50,7 +50,9 @@ pub enum StreamError {
         global_batch: u32,
     },
     /// As many lists as epochs are needed, or one for all.
-    #[error("{lists} explicit orders were given for {epochs} epochs: give one for each, or one for all")]
+    #[error(
+        "{lists} explicit orders were given for {epochs} epochs: give one for each, or one for all"
+    )]
     ListCount {
         /// Lists given.
         lists: usize,
@@ -70,7 +72,9 @@ pub enum StreamError {
         first: usize,
     },
     /// A list names a sample that the catalog does not have.
-    #[error("the explicit order of epoch {epoch} names sample {sample}, but the catalog ends before {samples}")]
+    #[error(
+        "the explicit order of epoch {epoch} names sample {sample}, but the catalog ends before {samples}"
+    )]
     UnknownSample {
         /// Epoch of the list.
         epoch: Epoch,

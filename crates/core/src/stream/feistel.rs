@@ -52,7 +52,13 @@ impl Feistel {
             mix(state)
         };
         let keys = (0..pairs).map(|_| [next(), next()]).collect();
-        Self { samples, rows, columns, per_column: (u64::MAX / columns).wrapping_add(1), keys }
+        Self {
+            samples,
+            rows,
+            columns,
+            per_column: (u64::MAX / columns).wrapping_add(1),
+            keys,
+        }
     }
 
     /// The key of one epoch of a job with this seed; other epochs and seeds have unrelated ones.
@@ -72,7 +78,11 @@ impl Feistel {
     /// When `position` is not below the number of samples.
     #[inline]
     pub fn at(&self, position: u32) -> u32 {
-        assert!(position < self.samples, "position {position} of {}", self.samples);
+        assert!(
+            position < self.samples,
+            "position {position} of {}",
+            self.samples
+        );
         let mut point = u64::from(position);
         loop {
             let (mut row, mut column) = self.halves(point);
@@ -112,8 +122,11 @@ impl Feistel {
     #[inline]
     fn halves(&self, point: u64) -> (u64, u64) {
         // One column is the one size whose reciprocal does not fit.
-        let row =
-            if self.columns == 1 { point } else { ((u128::from(point) * u128::from(self.per_column)) >> 64) as u64 };
+        let row = if self.columns == 1 {
+            point
+        } else {
+            ((u128::from(point) * u128::from(self.per_column)) >> 64) as u64
+        };
         (row, point - row * self.columns)
     }
 }
@@ -152,19 +165,38 @@ mod tests {
 
     #[test]
     fn the_reciprocal_divides_exactly() {
-        for samples in [1, 2, 3, 4, 5, 9, 10, 1000, 65_535, 150_000, 14_197_122, u32::MAX - 1, u32::MAX] {
+        for samples in [
+            1,
+            2,
+            3,
+            4,
+            5,
+            9,
+            10,
+            1000,
+            65_535,
+            150_000,
+            14_197_122,
+            u32::MAX - 1,
+            u32::MAX,
+        ] {
             let feistel = Feistel::new(samples, 0);
             let end = feistel.rows * feistel.columns;
             assert!(end >= u64::from(samples) && end - u64::from(samples) < feistel.rows);
             for point in (0..end.min(5000)).chain(end.saturating_sub(5000)..end) {
-                assert_eq!(feistel.halves(point), (point / feistel.columns, point % feistel.columns));
+                assert_eq!(
+                    feistel.halves(point),
+                    (point / feistel.columns, point % feistel.columns)
+                );
             }
         }
     }
 
     #[test]
     fn the_keys_of_epochs_and_seeds_differ() {
-        let mut keys: Vec<u64> = (0..50).flat_map(|seed| (0..50).map(move |epoch| Feistel::key(seed, epoch))).collect();
+        let mut keys: Vec<u64> = (0..50)
+            .flat_map(|seed| (0..50).map(move |epoch| Feistel::key(seed, epoch)))
+            .collect();
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), 2500);

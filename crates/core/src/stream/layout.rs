@@ -96,7 +96,14 @@ pub(super) struct Share {
 impl Layout {
     /// The dealing that `spec` asks for.
     pub fn new(spec: LayoutSpec) -> Result<Self, StreamError> {
-        let LayoutSpec { positions, world, global_batch, deal, tail, drop_last } = spec;
+        let LayoutSpec {
+            positions,
+            world,
+            global_batch,
+            deal,
+            tail,
+            drop_last,
+        } = spec;
         if world == 0 {
             return Err(StreamError::NoRanks);
         }
@@ -106,23 +113,43 @@ impl Layout {
         if positions == 0 {
             return Err(StreamError::NoPositions);
         }
-        let too_long = StreamError::TooLong { positions, global_batch };
+        let too_long = StreamError::TooLong {
+            positions,
+            global_batch,
+        };
         let (ranks, batch) = (u64::from(world), u64::from(global_batch));
         let dealt = match tail {
-            Tail::Pad => positions.checked_next_multiple_of(ranks).ok_or_else(|| too_long.clone())?,
+            Tail::Pad => positions
+                .checked_next_multiple_of(ranks)
+                .ok_or_else(|| too_long.clone())?,
             Tail::Drop => positions - positions % ranks,
             Tail::Exact => positions,
         };
         if dealt == 0 {
             return Err(StreamError::AllDropped { positions, world });
         }
-        let kept = if drop_last { dealt - dealt % batch } else { dealt };
+        let kept = if drop_last {
+            dealt - dealt % batch
+        } else {
+            dealt
+        };
         if kept == 0 {
-            return Err(StreamError::NoStep { dealt, global_batch });
+            return Err(StreamError::NoStep {
+                dealt,
+                global_batch,
+            });
         }
         let steps = u32::try_from(kept.div_ceil(batch)).map_err(|_| too_long)?;
         let last_len = (kept - u64::from(steps - 1) * batch) as u32;
-        Ok(Self { positions, world, global_batch, deal, kept, steps, last_len })
+        Ok(Self {
+            positions,
+            world,
+            global_batch,
+            deal,
+            kept,
+            steps,
+            last_len,
+        })
     }
 
     /// Number of ranks.
@@ -182,11 +209,16 @@ impl Layout {
             Deal::Blocked => {
                 let len = self.batch_len(step);
                 // The last rank whose block begins at or before the offset: r * len < (offset + 1) * world.
-                let rank = (((u64::from(offset) + 1) * u64::from(self.world) - 1) / u64::from(len)) as u32;
+                let rank =
+                    (((u64::from(offset) + 1) * u64::from(self.world) - 1) / u64::from(len)) as u32;
                 (rank, offset - self.block_start(rank, len))
             }
         };
-        Some(Slot { rank: Rank(rank), step, index })
+        Some(Slot {
+            rank: Rank(rank),
+            step,
+            index,
+        })
     }
 
     /// The same global batches dealt to another number of ranks. What is padded or dropped stays as it was for the
@@ -195,16 +227,26 @@ impl Layout {
         if world == 0 {
             return Err(StreamError::NoRanks);
         }
-        Ok(Self { world, ..self.clone() })
+        Ok(Self {
+            world,
+            ..self.clone()
+        })
     }
 
     /// The same with the last global batch filled up, from the order's beginning, until it divides by the ranks or is
     /// whole: no rank is left without a sample there.
     #[must_use]
     pub fn filled(&self) -> Layout {
-        let even = self.last_len.checked_next_multiple_of(self.world).unwrap_or(self.global_batch);
+        let even = self
+            .last_len
+            .checked_next_multiple_of(self.world)
+            .unwrap_or(self.global_batch);
         let last_len = even.min(self.global_batch);
-        Self { kept: self.kept + u64::from(last_len - self.last_len), last_len, ..self.clone() }
+        Self {
+            kept: self.kept + u64::from(last_len - self.last_len),
+            last_len,
+            ..self.clone()
+        }
     }
 
     /// Length of the orders that are dealt.
@@ -244,19 +286,32 @@ impl Layout {
         debug_assert!(index < share.len, "index {index} of {}", share.len);
         let dealt = share.first + u64::from(index) * u64::from(share.stride);
         let padded = dealt >= self.positions;
-        Dealt { position: Position(if padded { dealt % self.positions } else { dealt }), padded }
+        Dealt {
+            position: Position(if padded {
+                dealt % self.positions
+            } else {
+                dealt
+            }),
+            padded,
+        }
     }
 
     /// The first step from `from` on in which a rank gets anything. All steps but the last are alike, so there are
     /// two to look at.
     pub(super) fn busy_step(&self, rank: Rank, from: Step) -> Option<Step> {
         let last = Step(self.steps - 1);
-        [from, last].into_iter().find(|&step| from <= last && self.local_len(rank, step) > 0)
+        [from, last]
+            .into_iter()
+            .find(|&step| from <= last && self.local_len(rank, step) > 0)
     }
 
     #[inline]
     fn batch_len(&self, step: Step) -> u32 {
-        if step.0 + 1 < self.steps { self.global_batch } else { self.last_len }
+        if step.0 + 1 < self.steps {
+            self.global_batch
+        } else {
+            self.last_len
+        }
     }
 
     /// A rank's first offset in a global batch of `len`, and how many it gets.
@@ -295,37 +350,96 @@ mod tests {
     fn what_cannot_be_dealt_is_refused_by_name() {
         let error = |spec| Layout::new(spec).unwrap_err();
         assert_eq!(error(LayoutSpec { world: 0, ..SPEC }), StreamError::NoRanks);
-        assert_eq!(error(LayoutSpec { global_batch: 0, ..SPEC }), StreamError::NoBatch);
-        assert_eq!(error(LayoutSpec { positions: 0, ..SPEC }), StreamError::NoPositions);
         assert_eq!(
-            error(LayoutSpec { positions: 3, tail: Tail::Drop, ..SPEC }),
-            StreamError::AllDropped { positions: 3, world: 4 }
+            error(LayoutSpec {
+                global_batch: 0,
+                ..SPEC
+            }),
+            StreamError::NoBatch
         );
         assert_eq!(
-            error(LayoutSpec { global_batch: 11, drop_last: true, ..SPEC }),
-            StreamError::NoStep { dealt: 10, global_batch: 11 }
+            error(LayoutSpec {
+                positions: 0,
+                ..SPEC
+            }),
+            StreamError::NoPositions
+        );
+        assert_eq!(
+            error(LayoutSpec {
+                positions: 3,
+                tail: Tail::Drop,
+                ..SPEC
+            }),
+            StreamError::AllDropped {
+                positions: 3,
+                world: 4
+            }
+        );
+        assert_eq!(
+            error(LayoutSpec {
+                global_batch: 11,
+                drop_last: true,
+                ..SPEC
+            }),
+            StreamError::NoStep {
+                dealt: 10,
+                global_batch: 11
+            }
         );
         let positions = 1 << 40;
         assert_eq!(
-            error(LayoutSpec { positions, global_batch: 4, ..SPEC }),
-            StreamError::TooLong { positions, global_batch: 4 }
+            error(LayoutSpec {
+                positions,
+                global_batch: 4,
+                ..SPEC
+            }),
+            StreamError::TooLong {
+                positions,
+                global_batch: 4
+            }
         );
-        assert_eq!(Layout::new(SPEC).unwrap().redealt(0), Err(StreamError::NoRanks));
+        assert_eq!(
+            Layout::new(SPEC).unwrap().redealt(0),
+            Err(StreamError::NoRanks)
+        );
     }
 
     #[test]
     fn padding_repeats_the_order_as_often_as_needed() {
-        let spec = LayoutSpec { positions: 3, world: 8, global_batch: 8, tail: Tail::Pad, ..SPEC };
+        let spec = LayoutSpec {
+            positions: 3,
+            world: 8,
+            global_batch: 8,
+            tail: Tail::Pad,
+            ..SPEC
+        };
         let layout = Layout::new(spec).unwrap();
-        let dealt: Vec<_> = (0..8).map(|rank| layout.dealt(Rank(rank), Step(0), 0)).collect();
-        assert_eq!(dealt.iter().map(|dealt| dealt.position.0).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0, 1]);
+        let dealt: Vec<_> = (0..8)
+            .map(|rank| layout.dealt(Rank(rank), Step(0), 0))
+            .collect();
+        assert_eq!(
+            dealt
+                .iter()
+                .map(|dealt| dealt.position.0)
+                .collect::<Vec<_>>(),
+            [0, 1, 2, 0, 1, 2, 0, 1]
+        );
         assert_eq!(dealt.iter().filter(|dealt| dealt.padded).count(), 5);
     }
 
     #[test]
     fn a_batch_smaller_than_the_world_leaves_ranks_without_a_share() {
-        let layout = Layout::new(LayoutSpec { global_batch: 3, ..SPEC }).unwrap();
-        assert_eq!((0..4).map(|rank| layout.rank_len(Rank(rank))).collect::<Vec<_>>(), [4, 3, 3, 0]);
+        let layout = Layout::new(LayoutSpec {
+            global_batch: 3,
+            ..SPEC
+        })
+        .unwrap();
+        assert_eq!(
+            (0..4)
+                .map(|rank| layout.rank_len(Rank(rank)))
+                .collect::<Vec<_>>(),
+            [4, 3, 3, 0]
+        );
         assert_eq!(layout.busy_step(Rank(3), Step(0)), None);
         assert_eq!(layout.busy_step(Rank(1), Step(3)), None);
         assert_eq!(layout.busy_step(Rank(1), Step(2)), Some(Step(2)));
@@ -334,7 +448,13 @@ mod tests {
     #[test]
     fn a_rank_may_be_busy_in_the_last_step_only() {
         // Blocks of 3 to 5 ranks leave ranks 0 and 2 without; of 2, ranks 2 and 4 have one each.
-        let spec = LayoutSpec { positions: 5, world: 5, global_batch: 3, deal: Deal::Blocked, ..SPEC };
+        let spec = LayoutSpec {
+            positions: 5,
+            world: 5,
+            global_batch: 3,
+            deal: Deal::Blocked,
+            ..SPEC
+        };
         let layout = Layout::new(spec).unwrap();
         assert_eq!(layout.busy_step(Rank(2), Step(0)), Some(Step(1)));
         assert_eq!(layout.busy_step(Rank(0), Step(0)), None);

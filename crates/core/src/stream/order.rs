@@ -16,7 +16,10 @@ pub struct EpochOrder {
 }
 
 enum Kind {
-    Table { forward: Forward, inverse: OnceLock<Vec<u32>> },
+    Table {
+        forward: Forward,
+        inverse: OnceLock<Vec<u32>>,
+    },
     Feistel(Feistel),
     Sequential,
 }
@@ -46,7 +49,10 @@ impl EpochOrder {
     /// When a sample is not in the catalog, or the list is longer than positions are counted (`u32::MAX`).
     pub fn from_samples(forward: Vec<SampleId>, samples: u32) -> Self {
         let last = forward.iter().max();
-        assert!(last.is_none_or(|last| last.0 < samples), "sample {last:?} in a catalog of {samples}");
+        assert!(
+            last.is_none_or(|last| last.0 < samples),
+            "sample {last:?} in a catalog of {samples}"
+        );
         Self::table(Forward::Made(forward), samples)
     }
 
@@ -57,11 +63,19 @@ impl EpochOrder {
 
     pub(super) fn feistel(feistel: Feistel) -> Self {
         let samples = feistel.samples();
-        Self { kind: Kind::Feistel(feistel), len: u64::from(samples), samples }
+        Self {
+            kind: Kind::Feistel(feistel),
+            len: u64::from(samples),
+            samples,
+        }
     }
 
     pub(super) fn sequential(samples: u32) -> Self {
-        Self { kind: Kind::Sequential, len: u64::from(samples), samples }
+        Self {
+            kind: Kind::Sequential,
+            len: u64::from(samples),
+            samples,
+        }
     }
 
     /// The same order as a table.
@@ -74,7 +88,14 @@ impl EpochOrder {
     fn table(forward: Forward, samples: u32) -> Self {
         let len = forward.get().len() as u64;
         assert!(u32::try_from(len).is_ok(), "an order of {len} positions");
-        Self { kind: Kind::Table { forward, inverse: OnceLock::new() }, len, samples }
+        Self {
+            kind: Kind::Table {
+                forward,
+                inverse: OnceLock::new(),
+            },
+            len,
+            samples,
+        }
     }
 
     /// How many positions there are.
@@ -114,7 +135,11 @@ impl EpochOrder {
     ///
     /// When the order ends before one of them.
     #[inline]
-    pub(super) fn each_sample(&self, positions: impl Iterator<Item = Position>, mut then: impl FnMut(SampleId)) {
+    pub(super) fn each_sample(
+        &self,
+        positions: impl Iterator<Item = Position>,
+        mut then: impl FnMut(SampleId),
+    ) {
         match &self.kind {
             Kind::Table { forward, .. } => {
                 let forward = forward.get();
@@ -156,12 +181,19 @@ impl EpochOrder {
         let known = self.samples;
         match &self.kind {
             Kind::Feistel(feistel) => {
-                samples.for_each(|s| then((s.0 < known).then(|| Position(u64::from(feistel.invert(s.0))))));
+                samples.for_each(|s| {
+                    then((s.0 < known).then(|| Position(u64::from(feistel.invert(s.0)))))
+                });
             }
             Kind::Table { forward, inverse } => {
                 let inverse = inverse.get_or_init(|| inverse_of(forward.get(), known));
-                let position = |s: SampleId| inverse.get(s.index()).filter(|&&position| position != ABSENT);
-                samples.for_each(|s| then(position(s).map(|&position| Position(u64::from(position)))));
+                let position = |s: SampleId| {
+                    inverse
+                        .get(s.index())
+                        .filter(|&&position| position != ABSENT)
+                };
+                samples
+                    .for_each(|s| then(position(s).map(|&position| Position(u64::from(position)))));
             }
             Kind::Sequential => samples.for_each(|s| then(self.position(s))),
         }
@@ -186,7 +218,9 @@ mod tests {
     fn a_repeated_sample_is_found_where_it_comes_first_and_a_missing_one_nowhere() {
         let order = EpochOrder::from_samples([2, 0, 2, 3].map(SampleId).to_vec(), 5);
         assert_eq!(order.len(), 4);
-        let found: Vec<_> = (0..6).map(|sample| order.position(SampleId(sample)).map(|p| p.0)).collect();
+        let found: Vec<_> = (0..6)
+            .map(|sample| order.position(SampleId(sample)).map(|p| p.0))
+            .collect();
         assert_eq!(found, [Some(1), None, Some(0), Some(3), None, None]);
         assert_eq!(order.sample(Position(2)), SampleId(2));
     }

@@ -77,9 +77,15 @@ impl Orders {
         }
         let len = match &shuffle {
             Shuffle::Explicit(lists) => checked_len(lists, samples, epochs)?,
-            Shuffle::Torch { .. } | Shuffle::Feistel { .. } | Shuffle::Sequential => u64::from(samples),
+            Shuffle::Torch { .. } | Shuffle::Feistel { .. } | Shuffle::Sequential => {
+                u64::from(samples)
+            }
         };
-        let forward_len = if let Shuffle::Explicit(_) = shuffle { 0 } else { len };
+        let forward_len = if let Shuffle::Explicit(_) = shuffle {
+            0
+        } else {
+            len
+        };
         let window = Window::new(table_bytes(forward_len, samples));
         let computed = match shuffle {
             Shuffle::Feistel { .. } => !is_small(samples, epochs),
@@ -87,7 +93,16 @@ impl Orders {
             Shuffle::Torch { .. } | Shuffle::Explicit(_) => false,
         };
         let making = Making::Drawn(shuffle);
-        Ok(Self { shared: Arc::new(Shared { making, len, samples, epochs, computed, window }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                making,
+                len,
+                samples,
+                epochs,
+                computed,
+                window,
+            }),
+        })
     }
 
     /// The same orders, with nothing shared: for a forked child, in which a lock may be held by nobody.
@@ -95,10 +110,28 @@ impl Orders {
     pub fn anew(&self) -> Self {
         match &self.shared.making {
             Making::Drawn(shuffle) => {
-                let Shared { len, samples, epochs, computed, .. } = *self.shared;
-                let window = Window { epochs_max: self.shared.window.epochs_max, cells: Mutex::default() };
+                let Shared {
+                    len,
+                    samples,
+                    epochs,
+                    computed,
+                    ..
+                } = *self.shared;
+                let window = Window {
+                    epochs_max: self.shared.window.epochs_max,
+                    cells: Mutex::default(),
+                };
                 let making = Making::Drawn(shuffle.clone());
-                Self { shared: Arc::new(Shared { making, len, samples, epochs, computed, window }) }
+                Self {
+                    shared: Arc::new(Shared {
+                        making,
+                        len,
+                        samples,
+                        epochs,
+                        computed,
+                        window,
+                    }),
+                }
             }
             Making::Rewritten { .. } => self.clone(),
         }
@@ -136,20 +169,24 @@ impl Orders {
             Making::Drawn(Shuffle::Feistel { seed }) if shared.computed => {
                 Arc::new(feistel_order(*seed, e, shared.samples))
             }
-            Making::Drawn(Shuffle::Feistel { seed }) => {
-                shared.window.get(e, || feistel_order(*seed, e, shared.samples).tabled())
-            }
+            Making::Drawn(Shuffle::Feistel { seed }) => shared
+                .window
+                .get(e, || feistel_order(*seed, e, shared.samples).tabled()),
             Making::Drawn(Shuffle::Sequential) => Arc::new(EpochOrder::sequential(shared.samples)),
             Making::Drawn(Shuffle::Torch { seed }) => shared.window.get(e, || {
                 let drawn = torch::randperm(shared.samples, seed.wrapping_add(u64::from(e.0)));
                 EpochOrder::from_samples(drawn, shared.samples)
             }),
-            Making::Drawn(Shuffle::Explicit(lists)) => {
-                shared.window.get(e, || EpochOrder::given(Arc::clone(lists), e, shared.samples))
-            }
+            Making::Drawn(Shuffle::Explicit(lists)) => shared.window.get(e, || {
+                EpochOrder::given(Arc::clone(lists), e, shared.samples)
+            }),
             Making::Rewritten { from, by } => shared.window.get(e, || {
                 let rewritten = by(e, &from.epoch(e));
-                assert_eq!(rewritten.len(), shared.len, "positions of epoch {e} after rewriting");
+                assert_eq!(
+                    rewritten.len(),
+                    shared.len,
+                    "positions of epoch {e} after rewriting"
+                );
                 rewritten
             }),
         }
@@ -162,12 +199,20 @@ impl Orders {
 
     /// What the tables of the window take together when it is full, those of the orders rewritten included.
     pub fn window_bytes(&self) -> u64 {
-        let Shared { making, len, samples, epochs, .. } = &*self.shared;
+        let Shared {
+            making,
+            len,
+            samples,
+            epochs,
+            ..
+        } = &*self.shared;
         let full = u64::from(self.window_epochs().unwrap_or(0).min(*epochs));
         match making {
             Making::Drawn(Shuffle::Explicit(_)) => full * table_bytes(0, *samples),
             Making::Drawn(_) => full * table_bytes(*len, *samples),
-            Making::Rewritten { from, .. } => full * table_bytes(*len, *samples) + from.window_bytes(),
+            Making::Rewritten { from, .. } => {
+                full * table_bytes(*len, *samples) + from.window_bytes()
+            }
         }
     }
 
@@ -182,19 +227,43 @@ impl Orders {
     /// The same orders with each epoch rewritten (re-dealing, substitution). What `f` returns is kept in a window of
     /// its own; it must depend on nothing but its arguments, as it is asked again for epochs that left the window.
     #[must_use]
-    pub fn rewritten(&self, f: impl Fn(Epoch, &EpochOrder) -> EpochOrder + Send + Sync + 'static) -> Self {
+    pub fn rewritten(
+        &self,
+        f: impl Fn(Epoch, &EpochOrder) -> EpochOrder + Send + Sync + 'static,
+    ) -> Self {
         let (len, samples, epochs) = (self.len(), self.samples(), self.epochs());
-        let making = Making::Rewritten { from: self.clone(), by: Box::new(f) };
+        let making = Making::Rewritten {
+            from: self.clone(),
+            by: Box::new(f),
+        };
         let window = Window::new(table_bytes(len, samples));
-        Self { shared: Arc::new(Shared { making, len, samples, epochs, computed: false, window }) }
+        Self {
+            shared: Arc::new(Shared {
+                making,
+                len,
+                samples,
+                epochs,
+                computed: false,
+                window,
+            }),
+        }
     }
 }
 
 impl fmt::Debug for Orders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { len, samples, epochs, .. } = &*self.shared;
+        let Shared {
+            len,
+            samples,
+            epochs,
+            ..
+        } = &*self.shared;
         let mut orders = f.debug_struct("Orders");
-        orders.field("len", len).field("samples", samples).field("epochs", epochs).finish_non_exhaustive()
+        orders
+            .field("len", len)
+            .field("samples", samples)
+            .field("epochs", epochs)
+            .finish_non_exhaustive()
     }
 }
 
@@ -204,28 +273,43 @@ fn feistel_order(seed: u64, e: Epoch, samples: u32) -> EpochOrder {
 
 /// Whether the tables of all epochs may be kept in place of orders that are computed.
 fn is_small(samples: u32, epochs: u32) -> bool {
-    let fit = table_bytes(u64::from(samples), samples).saturating_mul(u64::from(epochs)) <= SMALL_BYTES;
+    let fit =
+        table_bytes(u64::from(samples), samples).saturating_mul(u64::from(epochs)) <= SMALL_BYTES;
     fit && u64::from(epochs) <= WINDOW_EPOCHS_MAX
 }
 
 /// The common length of explicit lists.
 fn checked_len(lists: &[Vec<SampleId>], samples: u32, epochs: u32) -> Result<u64, StreamError> {
     if lists.len() != epochs as usize && lists.len() != 1 {
-        return Err(StreamError::ListCount { lists: lists.len(), epochs });
+        return Err(StreamError::ListCount {
+            lists: lists.len(),
+            epochs,
+        });
     }
     let first = lists.first().map_or(0, Vec::len);
     if first == 0 {
         return Err(StreamError::NoPositions);
     }
     if u32::try_from(first).is_err() {
-        return Err(StreamError::TooLong { positions: first as u64, global_batch: 1 });
+        return Err(StreamError::TooLong {
+            positions: first as u64,
+            global_batch: 1,
+        });
     }
     for (epoch, list) in (0..epochs).map(Epoch).zip(lists) {
         if list.len() != first {
-            return Err(StreamError::ListLength { epoch, len: list.len(), first });
+            return Err(StreamError::ListLength {
+                epoch,
+                len: list.len(),
+                first,
+            });
         }
         if let Some(&sample) = list.iter().find(|sample| sample.0 >= samples) {
-            return Err(StreamError::UnknownSample { epoch, sample, samples });
+            return Err(StreamError::UnknownSample {
+                epoch,
+                sample,
+                samples,
+            });
         }
     }
     Ok(first as u64)
@@ -246,8 +330,12 @@ struct Window {
 
 impl Window {
     fn new(table_bytes: u64) -> Self {
-        let epochs_max = (WINDOW_BYTES / table_bytes.max(1)).clamp(WINDOW_EPOCHS_MIN, WINDOW_EPOCHS_MAX) as usize;
-        Self { epochs_max, cells: Mutex::new(Vec::new()) }
+        let epochs_max = (WINDOW_BYTES / table_bytes.max(1))
+            .clamp(WINDOW_EPOCHS_MIN, WINDOW_EPOCHS_MAX) as usize;
+        Self {
+            epochs_max,
+            cells: Mutex::new(Vec::new()),
+        }
     }
 
     fn get(&self, epoch: Epoch, make: impl FnOnce() -> EpochOrder) -> Arc<EpochOrder> {
@@ -299,21 +387,34 @@ mod tests {
 
     #[test]
     fn the_window_of_a_large_dataset_fits_half_a_gibibyte() {
-        assert_eq!(Window::new(table_bytes(14_197_122, 14_197_122)).epochs_max, 4);
-        assert_eq!(Window::new(table_bytes(1_281_167, 1_281_167)).epochs_max, 52);
+        assert_eq!(
+            Window::new(table_bytes(14_197_122, 14_197_122)).epochs_max,
+            4
+        );
+        assert_eq!(
+            Window::new(table_bytes(1_281_167, 1_281_167)).epochs_max,
+            52
+        );
     }
 
     #[test]
     fn small_feistel_orders_are_tables_of_what_would_be_computed() {
         let (samples, seed) = (2000, 3);
-        let [small, large] = [2, 2000].map(|epochs| Orders::new(Shuffle::Feistel { seed }, samples, epochs).unwrap());
-        assert_eq!((small.window_bytes(), large.window_bytes()), (2 * 2000 * 8, 0));
+        let [small, large] = [2, 2000]
+            .map(|epochs| Orders::new(Shuffle::Feistel { seed }, samples, epochs).unwrap());
+        assert_eq!(
+            (small.window_bytes(), large.window_bytes()),
+            (2 * 2000 * 8, 0)
+        );
         for epoch in [0, 1].map(Epoch) {
             let [table, computed] = [&small, &large].map(|orders| orders.epoch(epoch));
             for index in 0..samples {
                 let position = crate::ids::Position(u64::from(index));
                 assert_eq!(table.sample(position), computed.sample(position));
-                assert_eq!(table.position(SampleId(index)), computed.position(SampleId(index)));
+                assert_eq!(
+                    table.position(SampleId(index)),
+                    computed.position(SampleId(index))
+                );
             }
         }
     }
@@ -322,19 +423,29 @@ mod tests {
     fn a_rewriting_is_asked_once_an_epoch_and_chains() {
         let asked = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&asked);
-        let reversed = Orders::new(Shuffle::Sequential, 5, 2).unwrap().rewritten(move |_, order| {
-            counter.fetch_add(1, Ordering::Relaxed);
-            let list = (0..order.len()).rev().map(|p| order.sample(crate::ids::Position(p))).collect();
-            EpochOrder::from_samples(list, 5)
-        });
+        let reversed =
+            Orders::new(Shuffle::Sequential, 5, 2)
+                .unwrap()
+                .rewritten(move |_, order| {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                    let list = (0..order.len())
+                        .rev()
+                        .map(|p| order.sample(crate::ids::Position(p)))
+                        .collect();
+                    EpochOrder::from_samples(list, 5)
+                });
         let twice = reversed.rewritten(|epoch, order| {
-            let mut list: Vec<_> = (0..order.len()).map(|p| order.sample(crate::ids::Position(p))).collect();
+            let mut list: Vec<_> = (0..order.len())
+                .map(|p| order.sample(crate::ids::Position(p)))
+                .collect();
             list.rotate_left(epoch.index());
             EpochOrder::from_samples(list, 5)
         });
         let list = |orders: &Orders, e| {
             let order = orders.epoch(Epoch(e));
-            (0..5).map(|p| order.sample(crate::ids::Position(p)).0).collect::<Vec<_>>()
+            (0..5)
+                .map(|p| order.sample(crate::ids::Position(p)).0)
+                .collect::<Vec<_>>()
         };
         assert_eq!(list(&twice, 0), [4, 3, 2, 1, 0]);
         assert_eq!(list(&twice, 1), [3, 2, 1, 0, 4]);
@@ -345,18 +456,41 @@ mod tests {
     #[test]
     fn wrong_lists_are_refused_by_name() {
         let orders = |lists: &[&[u32]], samples, epochs| {
-            let lists: Arc<[_]> = lists.iter().map(|list| list.iter().map(|&s| SampleId(s)).collect()).collect();
+            let lists: Arc<[_]> = lists
+                .iter()
+                .map(|list| list.iter().map(|&s| SampleId(s)).collect())
+                .collect();
             Orders::new(Shuffle::Explicit(lists), samples, epochs).map(|orders| orders.len())
         };
         assert_eq!(orders(&[&[0, 1, 1], &[2, 0, 1]], 3, 2), Ok(3));
         assert_eq!(orders(&[&[0]], 3, 2), Ok(1));
-        assert_eq!(orders(&[&[0], &[1]], 3, 3), Err(StreamError::ListCount { lists: 2, epochs: 3 }));
-        assert_eq!(orders(&[&[0, 1], &[0]], 3, 2), Err(StreamError::ListLength { epoch: Epoch(1), len: 1, first: 2 }));
+        assert_eq!(
+            orders(&[&[0], &[1]], 3, 3),
+            Err(StreamError::ListCount {
+                lists: 2,
+                epochs: 3
+            })
+        );
+        assert_eq!(
+            orders(&[&[0, 1], &[0]], 3, 2),
+            Err(StreamError::ListLength {
+                epoch: Epoch(1),
+                len: 1,
+                first: 2
+            })
+        );
         assert_eq!(
             orders(&[&[0], &[3]], 3, 2),
-            Err(StreamError::UnknownSample { epoch: Epoch(1), sample: SampleId(3), samples: 3 })
+            Err(StreamError::UnknownSample {
+                epoch: Epoch(1),
+                sample: SampleId(3),
+                samples: 3
+            })
         );
         assert_eq!(orders(&[&[], &[]], 3, 2), Err(StreamError::NoPositions));
-        assert_eq!(Orders::new(Shuffle::Sequential, 0, 2).map(|o| o.len()), Err(StreamError::NoSamples));
+        assert_eq!(
+            Orders::new(Shuffle::Sequential, 0, 2).map(|o| o.len()),
+            Err(StreamError::NoSamples)
+        );
     }
 }

@@ -27,7 +27,9 @@ impl Mt19937 {
         let mut state = [seed; WORDS];
         for i in 1..WORDS {
             let previous = state[i - 1];
-            state[i] = 1_812_433_253_u32.wrapping_mul(previous ^ (previous >> 30)).wrapping_add(i as u32);
+            state[i] = 1_812_433_253_u32
+                .wrapping_mul(previous ^ (previous >> 30))
+                .wrapping_add(i as u32);
         }
         Self { state, next: WORDS }
     }
@@ -73,7 +75,11 @@ impl Mt19937 {
 pub(super) fn randperm(samples: u32, seed: u64) -> Vec<SampleId> {
     // torch keeps 64 bits of the seed and starts the engine with the low half.
     let engine = Mt19937::new(seed as u32);
-    if samples < LONG { short(samples, engine) } else { long(samples, engine) }
+    if samples < LONG {
+        short(samples, engine)
+    } else {
+        long(samples, engine)
+    }
 }
 
 /// Fisher-Yates from the front: position i is swapped with one of those not yet settled.
@@ -114,15 +120,24 @@ mod tests {
     #[test]
     fn the_engine_draws_the_published_numbers() {
         let mut engine = Mt19937::new(5489);
-        assert_eq!([engine.draw(), engine.draw(), engine.draw()], [3_499_211_612, 581_869_302, 3_890_346_734]);
+        assert_eq!(
+            [engine.draw(), engine.draw(), engine.draw()],
+            [3_499_211_612, 581_869_302, 3_890_346_734]
+        );
         // The 10,000th draw is the check value of the C++ standard.
         let mut engine = Mt19937::new(5489);
-        assert_eq!((0..10_000).map(|_| engine.draw()).last(), Some(4_123_659_995));
+        assert_eq!(
+            (0..10_000).map(|_| engine.draw()).last(),
+            Some(4_123_659_995)
+        );
     }
 
     #[test]
     fn a_draw_of_64_bits_has_the_first_draw_on_top() {
-        assert_eq!(Mt19937::new(5489).draw_64(), (3_499_211_612 << 32) + 581_869_302);
+        assert_eq!(
+            Mt19937::new(5489).draw_64(),
+            (3_499_211_612 << 32) + 581_869_302
+        );
     }
 
     #[test]
@@ -139,7 +154,10 @@ mod tests {
                 reference.push(moved);
             }
         }
-        let order: Vec<u32> = long(50, Mt19937::new(9)).into_iter().map(|sample| sample.0).collect();
+        let order: Vec<u32> = long(50, Mt19937::new(9))
+            .into_iter()
+            .map(|sample| sample.0)
+            .collect();
         assert_eq!(order, reference);
     }
 

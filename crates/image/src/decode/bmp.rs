@@ -54,8 +54,17 @@ impl Header {
         let at = |offset: u64| FILE_HEADER_BYTES + offset;
         let bytes = fields.u32(at(0))?;
         if bytes == CORE_HEADER_BYTES {
-            let [width, height, bits] = [fields.u16(at(4))?, fields.u16(at(6))?, fields.u16(at(10))?].map(u32::from);
-            return Some(Self { bytes, width, height, is_top_down: false, bits, compression: 0, colours: 0 });
+            let [width, height, bits] =
+                [fields.u16(at(4))?, fields.u16(at(6))?, fields.u16(at(10))?].map(u32::from);
+            return Some(Self {
+                bytes,
+                width,
+                height,
+                is_top_down: false,
+                bits,
+                compression: 0,
+                colours: 0,
+            });
         }
         let height = fields.u32(at(8))?.cast_signed();
         // Heights from the top down are negative, and small.
@@ -63,7 +72,11 @@ impl Header {
         Some(Self {
             bytes,
             width: fields.u32(at(4))?,
-            height: if is_top_down { height.unsigned_abs() } else { height.cast_unsigned() },
+            height: if is_top_down {
+                height.unsigned_abs()
+            } else {
+                height.cast_unsigned()
+            },
             is_top_down,
             bits: fields.u16(at(14))?.into(),
             compression: fields.u32(at(16))?,
@@ -94,9 +107,21 @@ impl<'a> Opened<'a> {
         let (palette, colours_end) = palette_of(&header, fields, behind, is_indexed)?;
         let told = u64::from(fields.u32(10).ok_or_else(cut)?);
         let is_behind_header = told == FILE_HEADER_BYTES + u64::from(header.bytes) && is_indexed;
-        let start = if told == 0 || is_behind_header { colours_end } else { told };
+        let start = if told == 0 || is_behind_header {
+            colours_end
+        } else {
+            told
+        };
         let start = usize::try_from(start).map_err(|_| cut())?;
-        Ok(Self { size, is_top_down: header.is_top_down, storage, palette, encoded, start, bytes })
+        Ok(Self {
+            size,
+            is_top_down: header.is_top_down,
+            storage,
+            palette,
+            encoded,
+            start,
+            bytes,
+        })
     }
 
     pub(super) const fn size(&self) -> Size {
@@ -116,32 +141,68 @@ impl<'a> Opened<'a> {
             Storage::Bits16 { .. } => (width * 16, body),
             Storage::Bytes { count, .. } => (width * count * 8, body),
         };
-        let used = if line_bits == 0 { width } else { line_bits.div_ceil(8) };
-        let stride = if line_bits == 0 { width } else { line_bits.div_ceil(32) * 4 };
+        let used = if line_bits == 0 {
+            width
+        } else {
+            line_bits.div_ceil(8)
+        };
+        let stride = if line_bits == 0 {
+            width
+        } else {
+            line_bits.div_ceil(32) * 4
+        };
         let needed = stride * (self.size.height as usize - 1) + used;
         if bytes.len() < needed {
             return Err(BMP.truncated(format!("{} of {needed} bytes", bytes.len())));
         }
         let pixels = room(pixels, self.size.area() as usize);
         for (number, line) in pixels.chunks_exact_mut(width).enumerate() {
-            let from = if self.is_top_down { number } else { self.size.height as usize - 1 - number };
-            fill(&self.storage, &self.palette, &bytes[from * stride..][..used], line);
+            let from = if self.is_top_down {
+                number
+            } else {
+                self.size.height as usize - 1 - number
+            };
+            fill(
+                &self.storage,
+                &self.palette,
+                &bytes[from * stride..][..used],
+                line,
+            );
         }
-        Ok(Bitmap { pixels, stride: width, x: 0, y: 0 })
+        Ok(Bitmap {
+            pixels,
+            stride: width,
+            x: 0,
+            y: 0,
+        })
     }
 }
 
 fn storage_of(header: &Header, fields: Fields<'_>) -> Result<Storage, ImageError> {
-    let Header { bits, compression, .. } = *header;
+    let Header {
+        bits, compression, ..
+    } = *header;
     match (compression, bits) {
         (0, 1 | 4 | 8) => Ok(Storage::Indices(bits)),
-        (0, 16) => Ok(Storage::Bits16 { is_green_wide: false }),
-        (0, 24) => Ok(Storage::Bytes { count: 3, places: [2, 1, 0] }),
-        (0, 32) => Ok(Storage::Bytes { count: 4, places: [2, 1, 0] }),
-        (1 | 2, 1 | 4 | 8) => Ok(Storage::Runs { halves: compression == 2 }),
+        (0, 16) => Ok(Storage::Bits16 {
+            is_green_wide: false,
+        }),
+        (0, 24) => Ok(Storage::Bytes {
+            count: 3,
+            places: [2, 1, 0],
+        }),
+        (0, 32) => Ok(Storage::Bytes {
+            count: 4,
+            places: [2, 1, 0],
+        }),
+        (1 | 2, 1 | 4 | 8) => Ok(Storage::Runs {
+            halves: compression == 2,
+        }),
         (3, 16 | 24 | 32) => masked(header, fields),
         (0, _) => Err(BMP.unsupported(format!("{bits} bits a pixel"))),
-        _ => Err(BMP.unsupported(format!("compression {compression} with {bits} bits a pixel"))),
+        _ => Err(BMP.unsupported(format!(
+            "compression {compression} with {bits} bits a pixel"
+        ))),
     }
 }
 
@@ -152,14 +213,25 @@ fn masked(header: &Header, fields: Fields<'_>) -> Result<Storage, ImageError> {
     let masks = [mask(0), mask(1), mask(2)].map(|mask| mask.unwrap_or(0));
     let byte_of = |mask: u32| (0..4).find(|byte| mask == 0xff << (8 * byte));
     match (header.bits, masks) {
-        (16, [0xf800, 0x7e0, 0x1f]) => Ok(Storage::Bits16 { is_green_wide: true }),
-        (16, [0x7c00, 0x3e0, 0x1f]) => Ok(Storage::Bits16 { is_green_wide: false }),
-        (32, [0, 0, 0]) => Ok(Storage::Bytes { count: 4, places: [2, 1, 0] }),
+        (16, [0xf800, 0x7e0, 0x1f]) => Ok(Storage::Bits16 {
+            is_green_wide: true,
+        }),
+        (16, [0x7c00, 0x3e0, 0x1f]) => Ok(Storage::Bits16 {
+            is_green_wide: false,
+        }),
+        (32, [0, 0, 0]) => Ok(Storage::Bytes {
+            count: 4,
+            places: [2, 1, 0],
+        }),
         (24 | 32, [red, green, blue]) => {
             let count = header.bits as usize / 8;
-            let places = [red, green, blue].map(|mask| byte_of(mask).filter(|place| *place < count));
+            let places =
+                [red, green, blue].map(|mask| byte_of(mask).filter(|place| *place < count));
             match places {
-                [Some(red), Some(green), Some(blue)] => Ok(Storage::Bytes { count, places: [red, green, blue] }),
+                [Some(red), Some(green), Some(blue)] => Ok(Storage::Bytes {
+                    count,
+                    places: [red, green, blue],
+                }),
                 _ => Err(BMP.unsupported(format!("fields {red:#x}, {green:#x} and {blue:#x}"))),
             }
         }
@@ -177,13 +249,25 @@ fn palette_of(
     if !is_indexed {
         return Ok((Palette::new([]), behind));
     }
-    let count = if header.colours == 0 { 1 << header.bits } else { u64::from(header.colours) };
+    let count = if header.colours == 0 {
+        1 << header.bits
+    } else {
+        u64::from(header.colours)
+    };
     if count > 0x1_0000 {
         return Err(BMP.corrupt(format!("a palette of {count} colours")));
     }
-    let step = if header.bytes == CORE_HEADER_BYTES { 3 } else { 4 };
-    let bytes = fields.slice(behind, count * step).ok_or_else(|| BMP.truncated("the palette is cut short"))?;
-    let colours = bytes.chunks_exact(step as usize).map(|colour| [colour[2], colour[1], colour[0]]);
+    let step = if header.bytes == CORE_HEADER_BYTES {
+        3
+    } else {
+        4
+    };
+    let bytes = fields
+        .slice(behind, count * step)
+        .ok_or_else(|| BMP.truncated("the palette is cut short"))?;
+    let colours = bytes
+        .chunks_exact(step as usize)
+        .map(|colour| [colour[2], colour[1], colour[0]]);
     Ok((Palette::new(colours), behind + count * step))
 }
 
@@ -214,7 +298,10 @@ fn fill(storage: &Storage, palette: &Palette, bytes: &[u8], line: &mut [Pixel]) 
                 *pixel = [part(5 + green_bits, 5), part(5, green_bits), part(0, 5), 0];
             }
         }
-        Storage::Bytes { count, places: [red, green, blue] } => {
+        Storage::Bytes {
+            count,
+            places: [red, green, blue],
+        } => {
             for (pixel, bytes) in line.iter_mut().zip(bytes.chunks_exact(count)) {
                 *pixel = [bytes[red], bytes[green], bytes[blue], 0];
             }
@@ -224,14 +311,22 @@ fn fill(storage: &Storage, palette: &Palette, bytes: &[u8], line: &mut [Pixel]) 
 
 /// Makes indices of runs, as many as there are pixels. `start` is the place of `body` in the file: absolute pixels are
 /// padded to even places.
-fn unroll(body: &[u8], start: usize, size: Size, halves: bool, indices: &mut Vec<u8>) -> Result<(), ImageError> {
+fn unroll(
+    body: &[u8],
+    start: usize,
+    size: Size,
+    halves: bool,
+    indices: &mut Vec<u8>,
+) -> Result<(), ImageError> {
     let width = size.width as usize;
     let needed = size.area() as usize;
     let mut at = 0;
     let mut x = 0;
     indices.clear();
     while indices.len() < needed {
-        let Some(&[count, value]) = body.get(at..at + 2) else { break };
+        let Some(&[count, value]) = body.get(at..at + 2) else {
+            break;
+        };
         at += 2;
         let left = needed - indices.len();
         match (count, value) {
@@ -242,7 +337,9 @@ fn unroll(body: &[u8], start: usize, size: Size, halves: bool, indices: &mut Vec
             }
             (0, 1) => break,
             (0, 2) => {
-                let Some(&[right, up]) = body.get(at..at + 2) else { break };
+                let Some(&[right, up]) = body.get(at..at + 2) else {
+                    break;
+                };
                 at += 2;
                 let skipped = usize::from(right) + usize::from(up) * width;
                 indices.resize(indices.len() + skipped.min(left), 0);
@@ -252,9 +349,17 @@ fn unroll(body: &[u8], start: usize, size: Size, halves: bool, indices: &mut Vec
                 let count = usize::from(count);
                 let taken = count.min(left);
                 let len = if halves { taken.div_ceil(2) } else { taken };
-                let Some(bytes) = body.get(at..at + len) else { break };
+                let Some(bytes) = body.get(at..at + len) else {
+                    break;
+                };
                 at += len;
-                let index = |place: usize| if halves { half(bytes[place / 2], place) } else { bytes[place] };
+                let index = |place: usize| {
+                    if halves {
+                        half(bytes[place / 2], place)
+                    } else {
+                        bytes[place]
+                    }
+                };
                 indices.extend((0..taken).map(index));
                 x += count;
                 at += (start + at) % 2;
@@ -263,7 +368,9 @@ fn unroll(body: &[u8], start: usize, size: Size, halves: bool, indices: &mut Vec
                 let count = usize::from(count).min(width.saturating_sub(x));
                 // What runs over the last line is cut off there, too.
                 let taken = count.min(left);
-                indices.extend((0..taken).map(|place| if halves { half(value, place) } else { value }));
+                indices.extend(
+                    (0..taken).map(|place| if halves { half(value, place) } else { value }),
+                );
                 x += count;
             }
         }
@@ -276,5 +383,9 @@ fn unroll(body: &[u8], start: usize, size: Size, halves: bool, indices: &mut Vec
 
 /// The first or the second four bits.
 fn half(byte: u8, place: usize) -> u8 {
-    if place.is_multiple_of(2) { byte >> 4 } else { byte & 0xf }
+    if place.is_multiple_of(2) {
+        byte >> 4
+    } else {
+        byte & 0xf
+    }
 }

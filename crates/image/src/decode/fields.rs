@@ -9,7 +9,10 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub(super) const fn new(bytes: &'a [u8], is_big_endian: bool) -> Self {
-        Self { bytes, is_big_endian }
+        Self {
+            bytes,
+            is_big_endian,
+        }
     }
 
     pub(super) const fn is_big_endian(&self) -> bool {
@@ -27,7 +30,11 @@ impl<'a> Fields<'a> {
     pub(super) fn number(&self, at: u64, len: u64) -> Option<u64> {
         let bytes = self.slice(at, len)?;
         let join = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-        let number = if self.is_big_endian { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) };
+        let number = if self.is_big_endian {
+            bytes.iter().fold(0, join)
+        } else {
+            bytes.iter().rev().fold(0, join)
+        };
         Some(number)
     }
 

@@ -49,10 +49,19 @@ impl<'a> Opened<'a> {
             top: frame.top.into(),
             width: frame.width.into(),
             height: frame.height.into(),
-            palette: Palette::new(colours.chunks_exact(3).map(|colour| [colour[0], colour[1], colour[2]])),
+            palette: Palette::new(
+                colours
+                    .chunks_exact(3)
+                    .map(|colour| [colour[0], colour[1], colour[2]]),
+            ),
             around: frame.transparent.unwrap_or(0),
         };
-        Ok(Self { decoder, size, frame, bytes })
+        Ok(Self {
+            decoder,
+            size,
+            frame,
+            bytes,
+        })
     }
 
     pub(super) const fn size(&self) -> Size {
@@ -60,7 +69,14 @@ impl<'a> Opened<'a> {
     }
 
     pub(super) fn read(mut self, pixels: &mut Vec<Pixel>) -> Result<Bitmap<'_>, ImageError> {
-        let Frame { left, top, width, height, palette, around } = &self.frame;
+        let Frame {
+            left,
+            top,
+            width,
+            height,
+            palette,
+            around,
+        } = &self.frame;
         let stride = self.size.width as usize;
         let pixels = room(pixels, self.size.area() as usize);
         pixels.fill(palette.colour(*around));
@@ -74,7 +90,12 @@ impl<'a> Opened<'a> {
                 }
             }
         }
-        Ok(Bitmap { pixels, stride, x: 0, y: 0 })
+        Ok(Bitmap {
+            pixels,
+            stride,
+            x: 0,
+            y: 0,
+        })
     }
 }
 

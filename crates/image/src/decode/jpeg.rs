@@ -49,8 +49,18 @@ unsafe extern "C" {
     fn foresee_jpeg_free(jpeg: *mut Raw);
     fn foresee_jpeg_message(jpeg: *const Raw) -> *const c_char;
     fn foresee_jpeg_close(jpeg: *mut Raw);
-    fn foresee_jpeg_open(jpeg: *mut Raw, bytes: *const u8, len: usize, header: *mut Header) -> c_int;
-    fn foresee_jpeg_plan(jpeg: *mut Raw, window: *const Window, line_pixels: *mut c_uint, left: *mut c_uint) -> c_int;
+    fn foresee_jpeg_open(
+        jpeg: *mut Raw,
+        bytes: *const u8,
+        len: usize,
+        header: *mut Header,
+    ) -> c_int;
+    fn foresee_jpeg_plan(
+        jpeg: *mut Raw,
+        window: *const Window,
+        line_pixels: *mut c_uint,
+        left: *mut c_uint,
+    ) -> c_int;
     fn foresee_jpeg_read(jpeg: *mut Raw, height: c_uint, pixels: *mut u8) -> c_int;
 }
 
@@ -69,17 +79,25 @@ impl Jpeg {
     pub(super) fn new() -> Self {
         // SAFETY: takes nothing; null means no memory.
         let raw = NonNull::new(unsafe { foresee_jpeg_new() });
-        Self { raw: raw.expect("no memory for a JPEG decoder") }
+        Self {
+            raw: raw.expect("no memory for a JPEG decoder"),
+        }
     }
 
     /// Reads a header.
     pub(super) fn open<'a>(&'a mut self, encoded: &'a [u8]) -> Result<Opened<'a>, ImageError> {
         // The guard comes first: it ends the image on errors, too.
-        let mut opened = Opened { jpeg: self, header: Header::default(), encoded: PhantomData };
+        let mut opened = Opened {
+            jpeg: self,
+            header: Header::default(),
+            encoded: PhantomData,
+        };
         let raw = opened.jpeg.raw.as_ptr();
         // SAFETY: the decoder is alive and has no image, since `Opened` closes it when it goes. The bytes outlive
         // `opened`, after which the decoder no longer refers to them. The header is a field that lives here.
-        let code = unsafe { foresee_jpeg_open(raw, encoded.as_ptr(), encoded.len(), &raw mut opened.header) };
+        let code = unsafe {
+            foresee_jpeg_open(raw, encoded.as_ptr(), encoded.len(), &raw mut opened.header)
+        };
         opened.jpeg.check(code)?;
         match opened.header.components {
             1 | 3 | 4 => Ok(opened),
@@ -95,7 +113,10 @@ impl Jpeg {
         let message = unsafe { CStr::from_ptr(foresee_jpeg_message(self.raw.as_ptr())) };
         let reason = message.to_string_lossy().into_owned();
         Err(if code == TRUNCATED {
-            ImageError::Truncated { encoding: Encoding::Jpeg, reason }
+            ImageError::Truncated {
+                encoding: Encoding::Jpeg,
+                reason,
+            }
         } else {
             corrupt(reason)
         })
@@ -122,7 +143,11 @@ impl Opened<'_> {
         Size::new(self.header.height, self.header.width)
     }
 
-    pub(super) fn read(self, window: Rect, pixels: &mut Vec<Pixel>) -> Result<Bitmap<'_>, ImageError> {
+    pub(super) fn read(
+        self,
+        window: Rect,
+        pixels: &mut Vec<Pixel>,
+    ) -> Result<Bitmap<'_>, ImageError> {
         let has_inks = self.components() == 4;
         self.read_as(window, has_inks, pixels)
     }
@@ -133,30 +158,60 @@ impl Opened<'_> {
     }
 
     /// Reads pixels whose fourth component is what it is, no ink.
-    pub(super) fn read_components(self, window: Rect, pixels: &mut Vec<Pixel>) -> Result<Bitmap<'_>, ImageError> {
+    pub(super) fn read_components(
+        self,
+        window: Rect,
+        pixels: &mut Vec<Pixel>,
+    ) -> Result<Bitmap<'_>, ImageError> {
         self.read_as(window, false, pixels)
     }
 
-    fn read_as(self, window: Rect, has_inks: bool, pixels: &mut Vec<Pixel>) -> Result<Bitmap<'_>, ImageError> {
-        let Rect { x, y, size: Size { height, width } } = window;
-        let inside =
-            |start: u32, len: u32, whole: u32| len > 0 && start.checked_add(len).is_some_and(|end| end <= whole);
+    fn read_as(
+        self,
+        window: Rect,
+        has_inks: bool,
+        pixels: &mut Vec<Pixel>,
+    ) -> Result<Bitmap<'_>, ImageError> {
+        let Rect {
+            x,
+            y,
+            size: Size { height, width },
+        } = window;
+        let inside = |start: u32, len: u32, whole: u32| {
+            len > 0 && start.checked_add(len).is_some_and(|end| end <= whole)
+        };
         assert!(
             inside(x, width, self.header.width) && inside(y, height, self.header.height),
             "a window inside the image"
         );
-        let (stride, left) = self.plan(&Window { x, y, width, height })?;
+        let (stride, left) = self.plan(&Window {
+            x,
+            y,
+            width,
+            height,
+        })?;
         let pixels = room(pixels, stride * height as usize);
         // SAFETY: the decoder is alive, has planned its window, and its bytes are borrowed by `self`. `pixels` has
         // `height` lines of `stride` pixels of four bytes, the length of a line that the shim has told.
-        let code = unsafe { foresee_jpeg_read(self.jpeg.raw.as_ptr(), height, pixels.as_flattened_mut().as_mut_ptr()) };
+        let code = unsafe {
+            foresee_jpeg_read(
+                self.jpeg.raw.as_ptr(),
+                height,
+                pixels.as_flattened_mut().as_mut_ptr(),
+            )
+        };
         self.jpeg.check(code)?;
         if has_inks {
             for pixel in pixels.iter_mut() {
                 *pixel = from_inverted_cmyk(*pixel);
             }
         }
-        Ok(Bitmap { pixels, stride, x: x - left, y })
+        Ok(Bitmap {
+            pixels,
+            stride,
+            x: x - left,
+            y,
+        })
     }
 
     /// Gives the pixels of a line and how many of them are left of the window.
@@ -164,9 +219,19 @@ impl Opened<'_> {
         let (mut line_pixels, mut left) = (0, 0);
         // SAFETY: the decoder is alive and has a header, its bytes are borrowed by `self`, the window lies inside the
         // image and the other pointers are variables that live here.
-        let code = unsafe { foresee_jpeg_plan(self.jpeg.raw.as_ptr(), window, &raw mut line_pixels, &raw mut left) };
+        let code = unsafe {
+            foresee_jpeg_plan(
+                self.jpeg.raw.as_ptr(),
+                window,
+                &raw mut line_pixels,
+                &raw mut left,
+            )
+        };
         self.jpeg.check(code)?;
-        assert!(left + window.width <= line_pixels, "a line holds the window");
+        assert!(
+            left + window.width <= line_pixels,
+            "a line holds the window"
+        );
         Ok((line_pixels as usize, left))
     }
 }
@@ -179,7 +244,10 @@ impl Drop for Opened<'_> {
 }
 
 fn corrupt(reason: String) -> ImageError {
-    ImageError::Corrupt { encoding: Encoding::Jpeg, reason }
+    ImageError::Corrupt {
+        encoding: Encoding::Jpeg,
+        reason,
+    }
 }
 
 /// PIL takes every file of four components as one of Adobe's, which hold inverted inks.
@@ -210,19 +278,39 @@ mod tests {
     fn read(encoded: &[u8], window: Option<Rect>) -> Result<Vec<Pixel>, ImageError> {
         let mut jpeg = Jpeg::new();
         let opened = jpeg.open(encoded)?;
-        let window = window.unwrap_or(Rect { x: 0, y: 0, size: opened.size() });
+        let window = window.unwrap_or(Rect {
+            x: 0,
+            y: 0,
+            size: opened.size(),
+        });
         let mut pixels = Vec::new();
         let bitmap = opened.read(window, &mut pixels)?;
         let left = (window.x - bitmap.x) as usize;
-        let lines = bitmap.pixels.chunks(bitmap.stride).take(window.size.height as usize);
-        Ok(lines.flat_map(|line| &line[left..left + window.size.width as usize]).copied().collect())
+        let lines = bitmap
+            .pixels
+            .chunks(bitmap.stride)
+            .take(window.size.height as usize);
+        Ok(lines
+            .flat_map(|line| &line[left..left + window.size.width as usize])
+            .copied()
+            .collect())
     }
 
     fn window_of(image: Size, shares: [f64; 4]) -> Rect {
         let part = |share: f64, most: u32| (share * f64::from(most)) as u32;
         let (x, y) = (part(shares[0], image.width), part(shares[1], image.height));
-        let size = Size::new(1 + part(shares[2], image.height - y), 1 + part(shares[3], image.width - x));
-        Rect { x, y, size: Size::new(size.height.min(image.height - y), size.width.min(image.width - x)) }
+        let size = Size::new(
+            1 + part(shares[2], image.height - y),
+            1 + part(shares[3], image.width - x),
+        );
+        Rect {
+            x,
+            y,
+            size: Size::new(
+                size.height.min(image.height - y),
+                size.width.min(image.width - x),
+            ),
+        }
     }
 
     proptest! {
@@ -259,8 +347,15 @@ mod tests {
         // An application's segment of four bytes that look like an end.
         encoded.extend([0xff, 0xe5, 0, 6, 0xff, 0xd9, 0xff, 0xd9]);
         encoded.extend(&IMAGES[0][2..IMAGES[0].len() - 2]);
-        let window = Rect { x: 0, y: 0, size: Size::square(16) };
-        assert!(matches!(read(&encoded, Some(window)), Err(ImageError::Truncated { .. })));
+        let window = Rect {
+            x: 0,
+            y: 0,
+            size: Size::square(16),
+        };
+        assert!(matches!(
+            read(&encoded, Some(window)),
+            Err(ImageError::Truncated { .. })
+        ));
     }
 
     #[test]

@@ -39,15 +39,24 @@ pub enum Encoding {
 
 impl Encoding {
     fn truncated(self, reason: impl Into<String>) -> ImageError {
-        ImageError::Truncated { encoding: self, reason: reason.into() }
+        ImageError::Truncated {
+            encoding: self,
+            reason: reason.into(),
+        }
     }
 
     fn corrupt(self, reason: impl Into<String>) -> ImageError {
-        ImageError::Corrupt { encoding: self, reason: reason.into() }
+        ImageError::Corrupt {
+            encoding: self,
+            reason: reason.into(),
+        }
     }
 
     fn unsupported(self, what: impl Into<String>) -> ImageError {
-        ImageError::Unsupported { encoding: self, what: what.into() }
+        ImageError::Unsupported {
+            encoding: self,
+            what: what.into(),
+        }
     }
 }
 
@@ -85,7 +94,10 @@ pub(crate) enum Opened<'a> {
 }
 
 /// Reads the header.
-pub(crate) fn open<'a>(encoded: &'a [u8], decoders: &'a mut Decoders) -> Result<Opened<'a>, ImageError> {
+pub(crate) fn open<'a>(
+    encoded: &'a [u8],
+    decoders: &'a mut Decoders,
+) -> Result<Opened<'a>, ImageError> {
     let encoding = sniff(encoded)?;
     let opened = match encoding {
         Encoding::Jpeg => {
@@ -100,7 +112,11 @@ pub(crate) fn open<'a>(encoded: &'a [u8], decoders: &'a mut Decoders) -> Result<
         Encoding::Tiff => Opened::Tiff(Box::new(tiff::Opened::new(encoded, decoders)?)),
     };
     let size = opened.size();
-    if size.area() > PIXELS_MAX { Err(ImageError::TooLarge { encoding, size }) } else { Ok(opened) }
+    if size.area() > PIXELS_MAX {
+        Err(ImageError::TooLarge { encoding, size })
+    } else {
+        Ok(opened)
+    }
 }
 
 impl Opened<'_> {
@@ -118,7 +134,11 @@ impl Opened<'_> {
     }
 
     /// Decodes at least this window, which lies inside the image.
-    pub(crate) fn read(self, window: Rect, pixels: &mut Vec<Pixel>) -> Result<Bitmap<'_>, ImageError> {
+    pub(crate) fn read(
+        self,
+        window: Rect,
+        pixels: &mut Vec<Pixel>,
+    ) -> Result<Bitmap<'_>, ImageError> {
         match self {
             Self::Jpeg(opened) => opened.read(window, pixels),
             Self::Png(opened) => opened.read(pixels),

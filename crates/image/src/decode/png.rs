@@ -21,11 +21,15 @@ pub(crate) struct Opened<'a> {
 
 impl<'a> Opened<'a> {
     pub(super) fn new(encoded: &'a [u8], bytes: &'a mut Vec<u8>) -> Result<Self, ImageError> {
-        let mut decoder = Decoder::new_with_limits(Cursor::new(encoded), Limits { bytes: BYTES_MAX });
+        let mut decoder =
+            Decoder::new_with_limits(Cursor::new(encoded), Limits { bytes: BYTES_MAX });
         decoder.set_transformations(Transformations::EXPAND);
         decoder.set_ignore_text_chunk(true);
         decoder.set_ignore_iccp_chunk(true);
-        Ok(Self { reader: decoder.read_info().map_err(error)?, bytes })
+        Ok(Self {
+            reader: decoder.read_info().map_err(error)?,
+            bytes,
+        })
     }
 
     pub(super) fn size(&self) -> Size {
@@ -34,7 +38,10 @@ impl<'a> Opened<'a> {
 
     pub(super) fn read(mut self, pixels: &mut Vec<Pixel>) -> Result<Bitmap<'_>, ImageError> {
         let size = self.size();
-        let len = self.reader.output_buffer_size().ok_or_else(|| corrupt("too large for memory"))?;
+        let len = self
+            .reader
+            .output_buffer_size()
+            .ok_or_else(|| corrupt("too large for memory"))?;
         self.bytes.resize(len, 0);
         self.reader.next_frame(self.bytes).map_err(error)?;
         let (_, depth) = self.reader.output_color_type();
@@ -49,7 +56,12 @@ impl<'a> Opened<'a> {
             self.fold_wide(|high, _| high);
             to_pixels(self.bytes, samples, pixels);
         }
-        Ok(Bitmap { pixels, stride: size.width as usize, x: 0, y: 0 })
+        Ok(Bitmap {
+            pixels,
+            stride: size.width as usize,
+            x: 0,
+            y: 0,
+        })
     }
 
     /// Makes each pair of bytes one, in place.
@@ -64,12 +76,18 @@ impl<'a> Opened<'a> {
 fn error(error: DecodingError) -> ImageError {
     match error {
         DecodingError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            ImageError::Truncated { encoding: Encoding::Png, reason: error.to_string() }
+            ImageError::Truncated {
+                encoding: Encoding::Png,
+                reason: error.to_string(),
+            }
         }
         other => corrupt(&other.to_string()),
     }
 }
 
 fn corrupt(reason: &str) -> ImageError {
-    ImageError::Corrupt { encoding: Encoding::Png, reason: reason.to_owned() }
+    ImageError::Corrupt {
+        encoding: Encoding::Png,
+        reason: reason.to_owned(),
+    }
 }

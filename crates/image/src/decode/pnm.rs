@@ -40,18 +40,36 @@ impl<'a> Opened<'a> {
     pub(super) fn new(encoded: &'a [u8]) -> Result<Self, ImageError> {
         let digit = encoded[1] - b'0';
         let kind = [Kind::Bits, Kind::Grey, Kind::Colour][usize::from(digit - 1) % 3];
-        let mut body = Words { rest: &encoded[3..] };
+        let mut body = Words {
+            rest: &encoded[3..],
+        };
         let mut number = |name: &str| {
-            let number = body.number()?.ok_or_else(|| PNM.truncated(format!("no {name}")))?;
-            if number == 0 { Err(PNM.corrupt(format!("a {name} of 0"))) } else { Ok(number) }
+            let number = body
+                .number()?
+                .ok_or_else(|| PNM.truncated(format!("no {name}")))?;
+            if number == 0 {
+                Err(PNM.corrupt(format!("a {name} of 0")))
+            } else {
+                Ok(number)
+            }
         };
         let width = number("width")?;
         let height = number("height")?;
-        let most = if kind == Kind::Bits { 1 } else { number("largest value")? };
+        let most = if kind == Kind::Bits {
+            1
+        } else {
+            number("largest value")?
+        };
         if most > 0xffff {
             return Err(PNM.corrupt(format!("a largest value of {most}, not up to 65535")));
         }
-        Ok(Self { kind, is_plain: digit <= 3, size: Size::new(height, width), most, body })
+        Ok(Self {
+            kind,
+            is_plain: digit <= 3,
+            size: Size::new(height, width),
+            most,
+            body,
+        })
     }
 
     pub(super) const fn size(&self) -> Size {
@@ -78,7 +96,12 @@ impl<'a> Opened<'a> {
             self.read_line(line_bytes, &scale, &mut line)?;
             to_pixels(&line, if self.kind == Kind::Colour { 3 } else { 1 }, pixels);
         }
-        Ok(Bitmap { pixels, stride: self.size.width as usize, x: 0, y: 0 })
+        Ok(Bitmap {
+            pixels,
+            stride: self.size.width as usize,
+            x: 0,
+            y: 0,
+        })
     }
 
     /// What each number is in eight bits. Bytes may hold more than the largest.
@@ -86,18 +109,33 @@ impl<'a> Opened<'a> {
         if self.kind == Kind::Bits {
             return vec![255, 0];
         }
-        let white = if self.kind == Kind::Grey && self.most > 0xff { 65535.0 } else { 255.0 };
+        let white = if self.kind == Kind::Grey && self.most > 0xff {
+            65535.0
+        } else {
+            255.0
+        };
         let scaled = |number: u32| {
             let value = f64::from(number) / f64::from(self.most) * white;
             value.round_ties_even().min(255.0) as u8
         };
-        (0..=if self.most > 0xff { 0xffff } else { 0xff }).map(scaled).collect()
+        (0..=if self.most > 0xff { 0xffff } else { 0xff })
+            .map(scaled)
+            .collect()
     }
 
-    fn read_line(&mut self, line_bytes: usize, scale: &[u8], line: &mut [u8]) -> Result<(), ImageError> {
+    fn read_line(
+        &mut self,
+        line_bytes: usize,
+        scale: &[u8],
+        line: &mut [u8],
+    ) -> Result<(), ImageError> {
         if self.is_plain {
             for value in line {
-                let number = if self.kind == Kind::Bits { self.body.digit() } else { self.body.number() };
+                let number = if self.kind == Kind::Bits {
+                    self.body.digit()
+                } else {
+                    self.body.number()
+                };
                 let number = number?.ok_or_else(|| PNM.truncated("too few numbers"))?;
                 if number > self.most {
                     return Err(PNM.corrupt(format!("{number} is more than {}", self.most)));
@@ -111,7 +149,9 @@ impl<'a> Opened<'a> {
         for (at, value) in line.iter_mut().enumerate() {
             *value = match self.kind {
                 Kind::Bits => scale[usize::from(bytes[at / 8] >> (7 - at % 8) & 1)],
-                _ if self.most > 0xff => scale[usize::from(u16::from_be_bytes([bytes[2 * at], bytes[2 * at + 1]]))],
+                _ if self.most > 0xff => {
+                    scale[usize::from(u16::from_be_bytes([bytes[2 * at], bytes[2 * at + 1]]))]
+                }
                 _ => scale[usize::from(bytes[at])],
             };
         }
@@ -142,7 +182,8 @@ impl Words<'_> {
                 return Err(PNM.corrupt(format!("a number of more than {DIGITS_MAX} digits")));
             }
         }
-        let number = u32::try_from(number).map_err(|_| PNM.corrupt(format!("{number} is too large")))?;
+        let number =
+            u32::try_from(number).map_err(|_| PNM.corrupt(format!("{number} is too large")))?;
         Ok((digits > 0).then_some(number))
     }
 

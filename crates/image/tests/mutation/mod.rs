@@ -27,7 +27,9 @@ pub(crate) fn mutate(file: &[u8], files: &[Vec<u8>], edits: &[Edit]) -> Vec<u8> 
             Edit::Flip(at, bit) => bytes[at % len] ^= 1 << (bit % 8),
             Edit::Set(at, value) => bytes[at % len] = value,
             Edit::Truncate(at) => bytes.truncate(at % len),
-            Edit::Cut(at, count) => drop(bytes.drain(at % len..(at % len + count % 64).min(bytes.len()))),
+            Edit::Cut(at, count) => {
+                drop(bytes.drain(at % len..(at % len + count % 64).min(bytes.len())))
+            }
             Edit::Splice(at, which, from, count) => {
                 let other = &files[which % files.len()];
                 let from = from % other.len();
@@ -42,13 +44,21 @@ pub(crate) fn mutate(file: &[u8], files: &[Vec<u8>], edits: &[Edit]) -> Vec<u8> 
 /// All images in `tests/data`, sorted by name.
 pub(crate) fn fixtures() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     paths.retain(|path| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let kinds = ["jpg", "png", "webp", "gif", "bmp", "pnm", "tif"];
-        let is_image = |kind: &str| name.starts_with(&format!("{kind}_")) && name.ends_with(&format!(".{kind}"));
+        let is_image = |kind: &str| {
+            name.starts_with(&format!("{kind}_")) && name.ends_with(&format!(".{kind}"))
+        };
         !name.ends_with(".rgb.png") && kinds.into_iter().any(is_image)
     });
     paths.sort();
-    paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
+    paths
+        .iter()
+        .map(|path| std::fs::read(path).unwrap())
+        .collect()
 }

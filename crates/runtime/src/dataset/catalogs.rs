@@ -56,12 +56,18 @@ impl Catalogs {
     pub(super) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         // A pipe in its place must not be waited for.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-        let mut file = OpenOptions::new().read(true).custom_flags(flags).open(self.folder.join(name))?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(self.folder.join(name))?;
         let found = file.metadata()?;
         self.accept(&found)?;
         let mut bytes = Vec::with_capacity(usize::try_from(found.len()).unwrap_or(0));
         file.read_to_end(&mut bytes)?;
-        if found.modified().is_ok_and(|time| is_older(time, TOUCH_AFTER)) {
+        if found
+            .modified()
+            .is_ok_and(|time| is_older(time, TOUCH_AFTER))
+        {
             // Where that is not possible it may make way too soon, and is listed again.
             let _ = file.set_modified(SystemTime::now());
         }
@@ -71,10 +77,16 @@ impl Catalogs {
     /// Saves a catalog: written beside its place and renamed, so that readers see all of it or nothing.
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         static WRITES: AtomicU64 = AtomicU64::new(0);
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)?;
         self.check()?;
         let number = WRITES.fetch_add(1, Ordering::Relaxed);
-        let beside = self.folder.join(name).with_extension(format!("{}.{number}.tmp", std::process::id()));
+        let beside = self
+            .folder
+            .join(name)
+            .with_extension(format!("{}.{number}.tmp", std::process::id()));
         let written = create(&beside).and_then(|mut file| file.write_all(bytes));
         let written = written.and_then(|()| fs::rename(&beside, self.folder.join(name)));
         if written.is_err() {
@@ -96,20 +108,26 @@ impl Catalogs {
 
     fn accept(&self, found: &fs::Metadata) -> io::Result<()> {
         match owner::objection(found).filter(|_| !self.trusted) {
-            Some(why) => {
-                Err(io::Error::other(format!("{why}; make it yours alone, or set catalog.trust_folder = true")))
-            }
+            Some(why) => Err(io::Error::other(format!(
+                "{why}; make it yours alone, or set catalog.trust_folder = true"
+            ))),
             None => Ok(()),
         }
     }
 
     /// Removes what is too much or too old, but never `kept`. What cannot be removed stays.
     fn tidy(&self, kept: &str) {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return };
+        let Ok(entries) = fs::read_dir(&self.folder) else {
+            return;
+        };
         let mut catalogs = Vec::new();
         for entry in entries.flatten() {
-            let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
-            let Ok(found) = entry.metadata() else { continue };
+            let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+                continue;
+            };
+            let Ok(found) = entry.metadata() else {
+                continue;
+            };
             let Ok(used) = found.modified() else { continue };
             if is_unfinished(&name) && is_older(used, WRITTEN_AFTER) {
                 let _ = self.remove(&name);
@@ -130,7 +148,11 @@ impl Catalogs {
 
 /// A new file for this user alone; whatever has its name is not written to.
 fn create(path: &std::path::Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 fn is_older(time: SystemTime, age: Duration) -> bool {
@@ -138,16 +160,21 @@ fn is_older(time: SystemTime, age: Duration) -> bool {
 }
 
 fn is_key(text: &str) -> bool {
-    text.len() == 32 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+    text.len() == 32
+        && text
+            .bytes()
+            .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn is_catalog(name: &str) -> bool {
-    name.split_once('.').is_some_and(|(key, ending)| is_key(key) && ending == ENDING)
+    name.split_once('.')
+        .is_some_and(|(key, ending)| is_key(key) && ending == ENDING)
 }
 
 /// Whether it is one that is being written, or was when its process died.
 fn is_unfinished(name: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    let is_number =
+        |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
     match name.split('.').collect::<Vec<_>>()[..] {
         [key, process, number, "tmp"] => is_key(key) && is_number(process) && is_number(number),
         _ => false,
@@ -161,18 +188,27 @@ mod tests {
     use super::*;
 
     fn catalogs(folder: &tempfile::TempDir) -> Catalogs {
-        Catalogs { folder: folder.path().join("catalogs"), trusted: false }
+        Catalogs {
+            folder: folder.path().join("catalogs"),
+            trusted: false,
+        }
     }
 
     /// Says that a catalog was used so many seconds ago.
     fn used(catalogs: &Catalogs, name: &str, ago_s: u64) {
-        let file = File::options().write(true).open(catalogs.folder.join(name)).unwrap();
-        file.set_modified(SystemTime::now() - Duration::from_secs(ago_s)).unwrap();
+        let file = File::options()
+            .write(true)
+            .open(catalogs.folder.join(name))
+            .unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(ago_s))
+            .unwrap();
     }
 
     fn names(catalogs: &Catalogs) -> Vec<String> {
         let entries = fs::read_dir(&catalogs.folder).unwrap();
-        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -217,8 +253,12 @@ mod tests {
         let catalogs = catalogs(&folder);
         let (key, zeros) = (Catalogs::name(1), "0".repeat(32));
         catalogs.write(&key, b"").unwrap();
-        let others =
-            ["notes.txt".to_owned(), format!("{zeros}.1.tmp"), format!("{zeros}x.catalog"), format!("{zeros}.1.x.tmp")];
+        let others = [
+            "notes.txt".to_owned(),
+            format!("{zeros}.1.tmp"),
+            format!("{zeros}x.catalog"),
+            format!("{zeros}.1.x.tmp"),
+        ];
         let old = format!("{zeros}.77.3.tmp");
         let new = format!("{zeros}.77.4.tmp");
         for name in others.iter().chain([&old, &new]) {
@@ -236,13 +276,29 @@ mod tests {
     fn what_others_may_write_is_refused_unless_it_is_trusted() {
         let folder = tempfile::tempdir().unwrap();
         let catalogs = catalogs(&folder);
-        let trusting = Catalogs { trusted: true, ..catalogs.clone() };
+        let trusting = Catalogs {
+            trusted: true,
+            ..catalogs.clone()
+        };
         let name = Catalogs::name(1);
         catalogs.write(&name, b"listed").unwrap();
         let refused = |what: &str| {
-            let said = catalogs.check().and_then(|()| catalogs.read(&name)).unwrap_err().to_string();
-            assert!(said.contains(what) && said.contains("catalog.trust_folder"), "{said}");
-            assert_eq!(trusting.check().and_then(|()| trusting.read(&name)).unwrap(), b"listed");
+            let said = catalogs
+                .check()
+                .and_then(|()| catalogs.read(&name))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                said.contains(what) && said.contains("catalog.trust_folder"),
+                "{said}"
+            );
+            assert_eq!(
+                trusting
+                    .check()
+                    .and_then(|()| trusting.read(&name))
+                    .unwrap(),
+                b"listed"
+            );
         };
         let file = catalogs.folder.join(&name);
         fs::set_permissions(&file, PermissionsExt::from_mode(0o660)).unwrap();

@@ -48,7 +48,9 @@ pub enum DatasetError {
     #[error("files: the list is empty; give at least one path")]
     NoFiles,
     /// Not as many labels as files.
-    #[error("files: {labels} labels for {paths} paths; give one label for each path, or none at all")]
+    #[error(
+        "files: {labels} labels for {paths} paths; give one label for each path, or none at all"
+    )]
     Labels {
         /// How many paths there are.
         paths: usize,
@@ -130,7 +132,11 @@ impl FileProblem {
 
 impl From<io::Error> for FileProblem {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::NotFound { Self::Missing } else { Self::Io(error) }
+        if error.kind() == io::ErrorKind::NotFound {
+            Self::Missing
+        } else {
+            Self::Io(error)
+        }
     }
 }
 
@@ -147,7 +153,12 @@ impl fmt::Display for FileProblem {
 
 /// Up to three of them, and how many more.
 fn listed(classes: &[String]) -> String {
-    let first = classes.iter().take(3).map(|class| OneLine(class).to_string()).collect::<Vec<_>>().join(", ");
+    let first = classes
+        .iter()
+        .take(3)
+        .map(|class| OneLine(class).to_string())
+        .collect::<Vec<_>>()
+        .join(", ");
     match classes.len().saturating_sub(3) {
         0 => first,
         more => format!("{first} and {more} more"),

@@ -22,7 +22,10 @@ pub(super) struct Files {
 impl Files {
     /// These files, in this order.
     pub(super) fn from_paths(paths: &[PathBuf], labels: Option<Vec<i64>>) -> Self {
-        let mut files = Self { labels, ..Self::default() };
+        let mut files = Self {
+            labels,
+            ..Self::default()
+        };
         let mut known: HashMap<&Path, u32> = HashMap::new();
         for path in paths {
             let folder = path.parent().unwrap_or(Path::new(""));
@@ -32,7 +35,9 @@ impl Files {
             });
             files.folder_of.push(index);
             // Only a path that ends in `..` has no name.
-            files.names.push(path.file_name().map_or(b"..", OsStrExt::as_bytes));
+            files
+                .names
+                .push(path.file_name().map_or(b"..", OsStrExt::as_bytes));
         }
         files.shrink();
         files
@@ -64,8 +69,14 @@ impl Files {
 
     /// Memory that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
-        let labels = self.labels.as_ref().map_or(0, |labels| labels.capacity() * size_of::<i64>());
-        self.folders.memory_bytes() + self.folder_of.capacity() * size_of::<u32>() + self.names.memory_bytes() + labels
+        let labels = self
+            .labels
+            .as_ref()
+            .map_or(0, |labels| labels.capacity() * size_of::<i64>());
+        self.folders.memory_bytes()
+            + self.folder_of.capacity() * size_of::<u32>()
+            + self.names.memory_bytes()
+            + labels
     }
 }
 
@@ -83,7 +94,12 @@ mod tests {
     fn gives_back_the_paths_and_keeps_each_folder_once() {
         let paths = ["/a/x", "/b/y", "/a/z", "/top", "/a/b c/\u{e9}", "/a/.."].map(PathBuf::from);
         let files = Files::from_paths(&paths, None);
-        assert_eq!((0..files.len()).map(|index| files.path(index)).collect::<Vec<_>>(), paths);
+        assert_eq!(
+            (0..files.len())
+                .map(|index| files.path(index))
+                .collect::<Vec<_>>(),
+            paths
+        );
         assert_eq!(files.folders.len(), 4);
     }
 }

@@ -38,16 +38,26 @@ pub(super) struct BadLine {
 
 /// The text of a manifest.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, DatasetError> {
-    let unreadable = |cause: io::Error| DatasetError::Manifest { path: path.into(), cause };
+    let unreadable = |cause: io::Error| DatasetError::Manifest {
+        path: path.into(),
+        cause,
+    };
     let mut file = open(path)?;
     let mut text = Vec::new();
     let mut line = Line { number: 1, len: 0 };
     loop {
         let start = text.len();
-        if file.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut text).map_err(unreadable)? == 0 {
+        if file
+            .by_ref()
+            .take(CHUNK_BYTES as u64)
+            .read_to_end(&mut text)
+            .map_err(unreadable)?
+            == 0
+        {
             return Ok(text);
         }
-        line.follow(&text[start..]).map_err(|why| not_a_manifest(path, why))?;
+        line.follow(&text[start..])
+            .map_err(|why| not_a_manifest(path, why))?;
         if start == 0 && text.len() == CHUNK_BYTES {
             look_at_first(path, &text)?;
         }
@@ -55,13 +65,22 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, DatasetError> {
 }
 
 fn not_a_manifest(path: &Path, why: String) -> DatasetError {
-    DatasetError::NotAManifest { path: path.into(), why }
+    DatasetError::NotAManifest {
+        path: path.into(),
+        why,
+    }
 }
 
 /// Opens a file, and nothing that has no end, or that waits for somebody to write.
 fn open(path: &Path) -> Result<File, DatasetError> {
-    let unreadable = |cause: io::Error| DatasetError::Manifest { path: path.into(), cause };
-    let options = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).clone();
+    let unreadable = |cause: io::Error| DatasetError::Manifest {
+        path: path.into(),
+        cause,
+    };
+    let options = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .clone();
     let file = options.open(path).map_err(unreadable)?;
     if !file.metadata().map_err(unreadable)?.is_file() {
         return Err(not_a_manifest(path, "it is not a regular file".to_owned()));
@@ -71,15 +90,28 @@ fn open(path: &Path) -> Result<File, DatasetError> {
 
 /// A long file is not read to its end to find that its first line names no file.
 fn look_at_first(path: &Path, head: &[u8]) -> Result<(), DatasetError> {
-    let line_error = |line, problem| DatasetError::Line { path: path.into(), line, problem };
-    let whole_lines = head.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    let line_error = |line, problem| DatasetError::Line {
+        path: path.into(),
+        line,
+        problem,
+    };
+    let whole_lines = head
+        .iter()
+        .rposition(|&byte| byte == b'\n')
+        .map_or(0, |at| at + 1);
     let folder = path.parent().unwrap_or(Path::new("/"));
-    let listed = parse(&head[..whole_lines], folder).map_err(|bad| line_error(bad.line, bad.problem))?;
-    let Some((first, line)) = listed.paths.into_iter().zip(listed.lines).next() else { return Ok(()) };
+    let listed =
+        parse(&head[..whole_lines], folder).map_err(|bad| line_error(bad.line, bad.problem))?;
+    let Some((first, line)) = listed.paths.into_iter().zip(listed.lines).next() else {
+        return Ok(());
+    };
     match fs::metadata(&first) {
         Ok(_) => Ok(()),
         Err(cause) => {
-            let problem = DatasetError::File { path: first, problem: cause.into() };
+            let problem = DatasetError::File {
+                path: first,
+                problem: cause.into(),
+            };
             Err(line_error(line, problem.to_string()))
         }
     }
@@ -101,12 +133,17 @@ impl Line {
         }
         for (index, part) in more.split(|&byte| byte == b'\n').enumerate() {
             if index > 0 {
-                *self = Self { number: self.number + 1, len: 0 };
+                *self = Self {
+                    number: self.number + 1,
+                    len: 0,
+                };
             }
             self.len += part.len();
             if self.len > CHUNK_BYTES {
                 let number = self.number;
-                return Err(format!("line {number} is longer than {CHUNK_BYTES} bytes, so it is not a list of paths"));
+                return Err(format!(
+                    "line {number} is longer than {CHUNK_BYTES} bytes, so it is not a list of paths"
+                ));
             }
         }
         Ok(())
@@ -122,7 +159,10 @@ pub(super) fn parse(text: &[u8], folder: &Path) -> Result<Listed, BadLine> {
         if line.trim_ascii().is_empty() || line.starts_with(b"#") {
             continue;
         }
-        let bad = |problem| BadLine { line: index + 1, problem };
+        let bad = |problem| BadLine {
+            line: index + 1,
+            problem,
+        };
         let (path, label) = split(line).map_err(bad)?;
         if !paths.is_empty() && label.is_none() != labels.is_empty() {
             return Err(bad(mixed(label, lines[0])));
@@ -131,23 +171,35 @@ pub(super) fn parse(text: &[u8], folder: &Path) -> Result<Listed, BadLine> {
         labels.extend(label);
         lines.push(index + 1);
     }
-    Ok(Listed { paths, labels: (!labels.is_empty()).then_some(labels), lines })
+    Ok(Listed {
+        paths,
+        labels: (!labels.is_empty()).then_some(labels),
+        lines,
+    })
 }
 
 fn mixed(label: Option<i64>, first_line: usize) -> String {
-    let (here, there) = if label.is_some() { ("a label", "has none") } else { ("no label", "has one") };
+    let (here, there) = if label.is_some() {
+        ("a label", "has none")
+    } else {
+        ("no label", "has one")
+    };
     format!("{here}, but line {first_line} {there}; give all lines one, or none")
 }
 
 /// A path and its label, where there is one.
 fn split(line: &[u8]) -> Result<(&[u8], Option<i64>), String> {
     let last = |wanted: u8| line.iter().rposition(|&byte| byte == wanted);
-    let Some(at) = last(b'\t').or_else(|| last(b',')) else { return Ok((line, None)) };
+    let Some(at) = last(b'\t').or_else(|| last(b',')) else {
+        return Ok((line, None));
+    };
     let (path, label) = (&line[..at], line[at + 1..].trim_ascii());
     if path.is_empty() {
         return Err("no path before the label; write path<TAB>label".to_owned());
     }
-    let number = str::from_utf8(label).ok().and_then(|label| label.parse().ok());
+    let number = str::from_utf8(label)
+        .ok()
+        .and_then(|label| label.parse().ok());
     let wrong = || {
         let label = OneLine(String::from_utf8_lossy(label));
         format!("the label `{label}` is no whole number; write path<TAB>label or path,label")
@@ -174,7 +226,10 @@ mod tests {
         assert_eq!(tabs.paths, ["/m/a.jpg", "/b,c.jpg"].map(PathBuf::from));
         assert_eq!(tabs.labels, Some(vec![1, -2]));
         let commas = parsed("a,b.jpg,3\r\nc d.jpg, 4");
-        assert_eq!(commas.paths, ["/m/a,b.jpg", "/m/c d.jpg"].map(PathBuf::from));
+        assert_eq!(
+            commas.paths,
+            ["/m/a,b.jpg", "/m/c d.jpg"].map(PathBuf::from)
+        );
         assert_eq!(commas.labels, Some(vec![3, 4]));
         assert_eq!(parsed("a.jpg\nb.jpg").labels, None);
     }
@@ -191,7 +246,15 @@ mod tests {
         assert_eq!(line, 3);
         assert!(problem.contains("`cat` is no whole number"), "{problem}");
         assert_eq!(refused("a,1\n,2").0, 2);
-        assert!(refused("a,1\nb").1.starts_with("no label, but line 1 has one"));
-        assert!(refused("a\nb,1").1.starts_with("a label, but line 1 has none"));
+        assert!(
+            refused("a,1\nb")
+                .1
+                .starts_with("no label, but line 1 has one")
+        );
+        assert!(
+            refused("a\nb,1")
+                .1
+                .starts_with("a label, but line 1 has none")
+        );
     }
 }

@@ -50,7 +50,9 @@ use self::sizes::{Measure, Misfit, measure};
 use self::stamps::Stamps;
 
 /// How the names of samples in class folders end, in any case: torchvision's `IMG_EXTENSIONS`.
-const EXTENSIONS: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
+const EXTENSIONS: [&str; 9] = [
+    ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
+];
 
 /// Files looked at at once: far storage takes a millisecond for each, however many others are under way.
 const THREADS: usize = 16;
@@ -73,20 +75,29 @@ impl Default for Listing<'_> {
     fn default() -> Self {
         static CACHE: OnceLock<Option<PathBuf>> = OnceLock::new();
         let cache = CACHE.get_or_init(|| cache_folder(|name| env::var_os(name).map(PathBuf::from)));
-        Self { cache: cache.as_deref(), trusted: false, threads: THREADS, progress: None }
+        Self {
+            cache: cache.as_deref(),
+            trusted: false,
+            threads: THREADS,
+            progress: None,
+        }
     }
 }
 
 impl Listing<'_> {
     fn catalogs(&self) -> Option<Catalogs> {
-        Some(Catalogs { folder: self.cache?.to_owned(), trusted: self.trusted })
+        Some(Catalogs {
+            folder: self.cache?.to_owned(),
+            trusted: self.trusted,
+        })
     }
 }
 
 /// The XDG base directory specification: a relative path counts as none.
 fn cache_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let given = |name| variable(name).filter(|path| path.is_absolute());
-    let caches = given("XDG_CACHE_HOME").or_else(|| given("HOME").map(|home| home.join(".cache")))?;
+    let caches =
+        given("XDG_CACHE_HOME").or_else(|| given("HOME").map(|home| home.join(".cache")))?;
     Some(caches.join("foresee/catalogs"))
 }
 
@@ -112,36 +123,67 @@ pub struct Measured {
 
 impl Dataset {
     fn new(described: String, files: Files, classes: Vec<OsString>, measured: Measured) -> Self {
-        Self { described, files, classes, measured: RwLock::new(measured), saved: None }
+        Self {
+            described,
+            files,
+            classes,
+            measured: RwLock::new(measured),
+            saved: None,
+        }
     }
 
     /// The images in class folders: the classes, the order and the labels of `torchvision.datasets.ImageFolder(root)`.
     pub fn image_folder(root: &Path, listing: &Listing<'_>) -> Result<Self, DatasetError> {
-        let root = absolute(root).map_err(|cause| DatasetError::Unreadable { path: root.into(), cause })?;
+        let root = absolute(root).map_err(|cause| DatasetError::Unreadable {
+            path: root.into(),
+            cause,
+        })?;
         saved_or_listed(listing, &image_folder_key(&root), || {
-            let walk::Found { files, classes, stamps } = walk::walk(&root, listing.threads)?;
+            let walk::Found {
+                files,
+                classes,
+                stamps,
+            } = walk::walk(&root, listing.threads)?;
             let measures = measure(&files, listing).map_err(|misfit| file_error(&files, misfit))?;
-            let draft = Draft { described: root.display().to_string(), files, classes };
+            let draft = Draft {
+                described: root.display().to_string(),
+                files,
+                classes,
+            };
             Ok((draft.finish(&measures, listing.threads)?, Some(stamps)))
         })
     }
 
     /// A list of files: sample k is `paths[k]`, with the label `labels[k]` where there are any.
-    pub fn files(paths: Vec<PathBuf>, labels: Option<Vec<i64>>, listing: &Listing<'_>) -> Result<Self, DatasetError> {
+    pub fn files(
+        paths: Vec<PathBuf>,
+        labels: Option<Vec<i64>>,
+        listing: &Listing<'_>,
+    ) -> Result<Self, DatasetError> {
         if paths.is_empty() {
             return Err(DatasetError::NoFiles);
         }
         if let Some(labels) = labels.as_ref().filter(|labels| labels.len() != paths.len()) {
-            return Err(DatasetError::Labels { paths: paths.len(), labels: labels.len() });
+            return Err(DatasetError::Labels {
+                paths: paths.len(),
+                labels: labels.len(),
+            });
         }
-        let paths = paths.into_iter().map(absolute_file).collect::<Result<Vec<_>, _>>()?;
+        let paths = paths
+            .into_iter()
+            .map(absolute_file)
+            .collect::<Result<Vec<_>, _>>()?;
         let key = files_key(&paths, labels.as_deref());
         saved_or_listed(listing, &key, || {
             let described = format!("{} files", paths.len());
             let files = Files::from_paths(&paths, labels);
             let stamps = Stamps::take(folders(&files), listing.threads);
             let measures = measure(&files, listing).map_err(|misfit| file_error(&files, misfit))?;
-            let draft = Draft { described, files, classes: Vec::new() };
+            let draft = Draft {
+                described,
+                files,
+                classes: Vec::new(),
+            };
             Ok((draft.finish(&measures, listing.threads)?, stamps))
         })
     }
@@ -149,7 +191,10 @@ impl Dataset {
     /// The files that a text file lists, one a line: `path<TAB>label`, `path,label` (split at the last comma) or `path`.
     /// Relative paths begin at the manifest's folder; blank lines and lines that begin with `#` are skipped.
     pub fn manifest(path: &Path, listing: &Listing<'_>) -> Result<Self, DatasetError> {
-        let unreadable = |cause: io::Error| DatasetError::Manifest { path: path.into(), cause };
+        let unreadable = |cause: io::Error| DatasetError::Manifest {
+            path: path.into(),
+            cause,
+        };
         let path = absolute(path).map_err(unreadable)?;
         let key = Key::new("manifest").with(path.as_os_str().as_bytes());
         saved_or_listed(listing, &key, || {
@@ -157,7 +202,12 @@ impl Dataset {
             let stamp = Stamps::take(manifest, 1);
             let text = manifest::read(&path)?;
             let (dataset, folders) = list_manifest(&path, &text, listing)?;
-            Ok((dataset, stamp.zip(folders).map(|(manifest, folders)| manifest.and(&folders))))
+            Ok((
+                dataset,
+                stamp
+                    .zip(folders)
+                    .map(|(manifest, folders)| manifest.and(&folders)),
+            ))
         })
     }
 
@@ -170,19 +220,37 @@ impl Dataset {
         let whole = self.measured();
         let files = Files {
             folders: self.files.folders.clone(),
-            folder_of: samples.iter().map(|sample| self.files.folder_of[sample.index()]).collect(),
-            names: samples.iter().map(|sample| self.files.names.get(sample.index())).collect(),
+            folder_of: samples
+                .iter()
+                .map(|sample| self.files.folder_of[sample.index()])
+                .collect(),
+            names: samples
+                .iter()
+                .map(|sample| self.files.names.get(sample.index()))
+                .collect(),
             labels: Some(samples.iter().map(|&sample| self.label(sample)).collect()),
         };
-        let sizes = samples.iter().map(|&sample| whole.catalog.size(sample).0).collect();
-        let measured = Measured { catalog: Arc::new(Catalog::new(sizes)), digest: part_digest(whole.digest, samples) };
+        let sizes = samples
+            .iter()
+            .map(|&sample| whole.catalog.size(sample).0)
+            .collect();
+        let measured = Measured {
+            catalog: Arc::new(Catalog::new(sizes)),
+            digest: part_digest(whole.digest, samples),
+        };
         let described = format!("{} files", samples.len());
         let part = Self::new(described, files, Vec::new(), measured);
-        Ok(Self { saved: self.saved.clone(), ..part })
+        Ok(Self {
+            saved: self.saved.clone(),
+            ..part
+        })
     }
 
     /// How many samples there are: at least one.
-    #[expect(clippy::len_without_is_empty, reason = "a dataset without samples is an error when it is listed")]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a dataset without samples is an error when it is listed"
+    )]
     pub fn len(&self) -> u32 {
         self.files.len() as u32
     }
@@ -194,7 +262,10 @@ impl Dataset {
 
     /// A sample's label; 0 where there are none.
     pub fn label(&self, sample: SampleId) -> i64 {
-        self.files.labels.as_ref().map_or(0, |labels| labels[sample.index()])
+        self.files
+            .labels
+            .as_ref()
+            .map_or(0, |labels| labels[sample.index()])
     }
 
     /// Whether the samples have labels.
@@ -224,16 +295,28 @@ impl Dataset {
 
     /// What its files were when they were measured last.
     pub fn measured(&self) -> Measured {
-        self.measured.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.measured
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Measures all files again: one has another size than when they were listed. What is saved is void.
     pub fn measure_again(&self) -> Result<Measured, DatasetError> {
         self.forget();
-        let listing = Listing { cache: None, trusted: false, threads: THREADS, progress: None };
-        let measures = measure(&self.files, &listing).map_err(|misfit| file_error(&self.files, misfit))?;
+        let listing = Listing {
+            cache: None,
+            trusted: false,
+            threads: THREADS,
+            progress: None,
+        };
+        let measures =
+            measure(&self.files, &listing).map_err(|misfit| file_error(&self.files, misfit))?;
         let now = Measured::of(&self.files, &measures, THREADS)?;
-        *self.measured.write().unwrap_or_else(PoisonError::into_inner) = now.clone();
+        *self
+            .measured
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = now.clone();
         Ok(now)
     }
 
@@ -256,21 +339,36 @@ impl Dataset {
 
     /// Saves a catalog of `root` and its class folders as if each held `files_per_class` files, for measurements.
     #[doc(hidden)]
-    pub fn pretend_image_folder(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Result<()> {
+    pub fn pretend_image_folder(
+        root: &Path,
+        files_per_class: u32,
+        listing: &Listing<'_>,
+    ) -> io::Result<()> {
         pretend(root, files_per_class, listing)
     }
 }
 
 impl PartialEq for Dataset {
     fn eq(&self, other: &Self) -> bool {
-        let parts = |dataset: &Self| (dataset.described.clone(), dataset.classes.clone(), dataset.measured());
+        let parts = |dataset: &Self| {
+            (
+                dataset.described.clone(),
+                dataset.classes.clone(),
+                dataset.measured(),
+            )
+        };
         parts(self) == parts(other) && self.files == other.files
     }
 }
 
 impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dataset({}, {} samples)", OneLine(&self.described), self.len())
+        write!(
+            f,
+            "Dataset({}, {} samples)",
+            OneLine(&self.described),
+            self.len()
+        )
     }
 }
 
@@ -296,41 +394,78 @@ fn saved_or_listed(
 /// The path as it was given, which names of samples begin with, and where that leads.
 fn image_folder_key(root: &Path) -> Key {
     let resolved = fs::canonicalize(root).unwrap_or_default();
-    Key::new("image folder").with(root.as_os_str().as_bytes()).with(resolved.as_os_str().as_bytes())
+    Key::new("image folder")
+        .with(root.as_os_str().as_bytes())
+        .with(resolved.as_os_str().as_bytes())
 }
 
-fn list_manifest(path: &Path, text: &[u8], listing: &Listing<'_>) -> Result<(Dataset, Option<Stamps>), DatasetError> {
+fn list_manifest(
+    path: &Path,
+    text: &[u8],
+    listing: &Listing<'_>,
+) -> Result<(Dataset, Option<Stamps>), DatasetError> {
     let base = path.parent().unwrap_or(Path::new("/"));
-    let line_error = |line, problem| DatasetError::Line { path: path.into(), line, problem };
+    let line_error = |line, problem| DatasetError::Line {
+        path: path.into(),
+        line,
+        problem,
+    };
     let listed = manifest::parse(text, base).map_err(|bad| line_error(bad.line, bad.problem))?;
     if listed.paths.is_empty() {
         return Err(DatasetError::EmptyManifest(path.into()));
     }
     let files = Files::from_paths(&listed.paths, listed.labels);
     let stamps = Stamps::take(folders(&files), listing.threads);
-    let measures = measure(&files, listing)
-        .map_err(|misfit| line_error(listed.lines[misfit.index], file_error(&files, misfit).to_string()))?;
-    let draft = Draft { described: path.display().to_string(), files, classes: Vec::new() };
+    let measures = measure(&files, listing).map_err(|misfit| {
+        line_error(
+            listed.lines[misfit.index],
+            file_error(&files, misfit).to_string(),
+        )
+    })?;
+    let draft = Draft {
+        described: path.display().to_string(),
+        files,
+        classes: Vec::new(),
+    };
     Ok((draft.finish(&measures, listing.threads)?, stamps))
 }
 
 fn file_error(files: &Files, misfit: Misfit) -> DatasetError {
-    DatasetError::File { path: files.path(misfit.index), problem: misfit.problem }
+    DatasetError::File {
+        path: files.path(misfit.index),
+        problem: misfit.problem,
+    }
 }
 
 fn absolute_file(path: PathBuf) -> Result<PathBuf, DatasetError> {
-    absolute(&path).map_err(|cause| DatasetError::File { path, problem: FileProblem::Io(cause) })
+    absolute(&path).map_err(|cause| DatasetError::File {
+        path,
+        problem: FileProblem::Io(cause),
+    })
 }
 
 /// The folders' paths as the system takes them.
 fn folders(files: &Files) -> Names {
-    files.folders.iter().map(|folder| if folder.is_empty() { b"/" } else { folder }).collect()
+    files
+        .folders
+        .iter()
+        .map(|folder| if folder.is_empty() { b"/" } else { folder })
+        .collect()
 }
 
 fn files_key(paths: &[PathBuf], labels: Option<&[i64]>) -> Key {
-    let key = Key::new(if labels.is_some() { "labelled files" } else { "files" });
-    let key = paths.iter().fold(key, |key, path| key.with(path.as_os_str().as_bytes()));
-    labels.unwrap_or_default().iter().fold(key, |key, label| key.with(&label.to_le_bytes()))
+    let key = Key::new(if labels.is_some() {
+        "labelled files"
+    } else {
+        "files"
+    });
+    let key = paths
+        .iter()
+        .fold(key, |key, path| key.with(path.as_os_str().as_bytes()));
+    labels
+        .unwrap_or_default()
+        .iter()
+        .fold(key, |key, label| key.with(&label.to_le_bytes()))
 }
 
 /// A dataset before it is measured.
@@ -345,10 +480,18 @@ impl Draft {
         let samples = measures.len();
         // One number stays free.
         if samples >= u32::MAX as usize {
-            return Err(DatasetError::TooMany { name: self.described, samples });
+            return Err(DatasetError::TooMany {
+                name: self.described,
+                samples,
+            });
         }
         let found = Measured::of(&self.files, measures, threads)?;
-        Ok(Dataset::new(self.described, self.files, self.classes, found))
+        Ok(Dataset::new(
+            self.described,
+            self.files,
+            self.classes,
+            found,
+        ))
     }
 }
 
@@ -356,7 +499,10 @@ impl Measured {
     fn of(files: &Files, measures: &[Measure], threads: usize) -> Result<Self, DatasetError> {
         let digest = digest(files, &resolved(files, threads)?, measures);
         let sizes = measures.iter().map(|measure| measure.size_bytes).collect();
-        Ok(Self { catalog: Arc::new(Catalog::new(sizes)), digest })
+        Ok(Self {
+            catalog: Arc::new(Catalog::new(sizes)),
+            digest,
+        })
     }
 }
 
@@ -373,7 +519,10 @@ fn resolved(files: &Files, threads: usize) -> Result<Vec<PathBuf>, DatasetError>
     });
     let unreadable = |(index, found): (usize, io::Result<PathBuf>)| {
         let path = || OsStr::from_bytes(given.get(index)).into();
-        found.map_err(|cause| DatasetError::Unreadable { path: path(), cause })
+        found.map_err(|cause| DatasetError::Unreadable {
+            path: path(),
+            cause,
+        })
     };
     found.into_iter().enumerate().map(unreadable).collect()
 }
@@ -416,11 +565,17 @@ fn part_digest(whole: [u8; 16], samples: &[SampleId]) -> [u8; 16] {
 
 fn pretend(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Result<()> {
     let root = absolute(root)?;
-    let mut folders = fs::read_dir(&root)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let mut folders = fs::read_dir(&root)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
     folders.sort_unstable();
     let (mut files, mut labels, mut classes) = (Files::default(), Vec::new(), Vec::new());
     for (class, folder) in (0_u32..).zip(&folders) {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         files.folders.push(files::folder_bytes(folder));
         for file in 0..files_per_class {
             files.names.push(format!("{name}_{file}.JPEG").as_bytes());
@@ -429,14 +584,29 @@ fn pretend(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Resu
         }
         classes.push(folder.file_name().unwrap_or_default().to_owned());
     }
-    let measures = vec![Measure { size_bytes: 110_000, link: 0 }; files.len()];
+    let measures = vec![
+        Measure {
+            size_bytes: 110_000,
+            link: 0
+        };
+        files.len()
+    ];
     files.shrink();
     files.labels = Some(labels);
     folders.push(root.clone());
-    let stamped = folders.iter().map(|folder| folder.as_os_str().as_bytes()).collect();
+    let stamped = folders
+        .iter()
+        .map(|folder| folder.as_os_str().as_bytes())
+        .collect();
     let stamps = Stamps::take(stamped, listing.threads).ok_or(io::ErrorKind::NotFound)?;
-    let draft = Draft { described: root.display().to_string(), files, classes };
-    let dataset = draft.finish(&measures, listing.threads).map_err(io::Error::other)?;
+    let draft = Draft {
+        described: root.display().to_string(),
+        files,
+        classes,
+    };
+    let dataset = draft
+        .finish(&measures, listing.threads)
+        .map_err(io::Error::other)?;
     if let Some(catalogs) = listing.catalogs() {
         Saved::new(catalogs, &image_folder_key(&root)).store(&dataset, &stamps);
     }

@@ -26,8 +26,16 @@ mod tests {
     #[test]
     fn sorts_as_python_does() {
         // Python 3: sorted(os.fsdecode(n) for n in names), each given back by os.fsencode.
-        let sorted: [&[u8]; 8] =
-            [b"A", b"a", b"a-b", b"a/b", "\u{e9}".as_bytes(), b"\xe9", "\u{fb01}".as_bytes(), "\u{1f600}".as_bytes()];
+        let sorted: [&[u8]; 8] = [
+            b"A",
+            b"a",
+            b"a-b",
+            b"a/b",
+            "\u{e9}".as_bytes(),
+            b"\xe9",
+            "\u{fb01}".as_bytes(),
+            "\u{1f600}".as_bytes(),
+        ];
         let mut names = sorted;
         names.reverse();
         names.sort_by(|a, b| python_order(a, b));

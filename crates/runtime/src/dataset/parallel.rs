@@ -17,7 +17,11 @@ pub(super) enum Next {
 
 /// Gives every chunk, with the index of its first item, to `work`. Once `work` says stop no further chunk is begun, but
 /// all chunks before that one have been.
-pub(super) fn in_chunks<T: Send>(items: &mut [T], threads: usize, work: impl Fn(usize, &mut [T]) -> Next + Sync) {
+pub(super) fn in_chunks<T: Send>(
+    items: &mut [T],
+    threads: usize,
+    work: impl Fn(usize, &mut [T]) -> Next + Sync,
+) {
     let threads = threads.min(items.len().div_ceil(CHUNK)).max(1);
     let chunks = Mutex::new(items.chunks_mut(CHUNK).enumerate());
     let stopped = AtomicBool::new(false);
@@ -39,7 +43,9 @@ pub(super) fn on_threads(threads: usize, work: impl Fn() + Sync) {
     thread::scope(|scope| {
         for started in 1..threads {
             if let Err(error) = thread::Builder::new().spawn_scoped(scope, &work) {
-                tracing::debug!("cannot start more threads to list with: {error}; going on with {started}");
+                tracing::debug!(
+                    "cannot start more threads to list with: {error}; going on with {started}"
+                );
                 break;
             }
         }
@@ -55,7 +61,10 @@ mod tests {
     fn visits_every_item_once_with_its_index() {
         let mut items = vec![0; 1000];
         in_chunks(&mut items, 4, |first, chunk| {
-            chunk.iter_mut().enumerate().for_each(|(offset, item)| *item += first + offset);
+            chunk
+                .iter_mut()
+                .enumerate()
+                .for_each(|(offset, item)| *item += first + offset);
             Next::Go
         });
         assert_eq!(items, (0..1000).collect::<Vec<_>>());

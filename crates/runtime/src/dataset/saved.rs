@@ -63,7 +63,11 @@ impl Saved {
     /// The place among `catalogs` of what has this key.
     pub(super) fn new(catalogs: Catalogs, key: &Key) -> Self {
         let key = key.value();
-        Self { catalogs, name: Catalogs::name(key), key }
+        Self {
+            catalogs,
+            name: Catalogs::name(key),
+            key,
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -108,14 +112,22 @@ impl Saved {
             // Loading said why.
             return;
         }
-        if let Err(error) = self.catalogs.write(&self.name, &encode(dataset, stamps, self.key)) {
+        if let Err(error) = self
+            .catalogs
+            .write(&self.name, &encode(dataset, stamps, self.key))
+        {
             warn!(path = %shown(&self.path()), %error, "catalog cannot be saved; it will be listed again");
         }
     }
 }
 
 fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
-    let Dataset { described, files, classes, .. } = dataset;
+    let Dataset {
+        described,
+        files,
+        classes,
+        ..
+    } = dataset;
     let Measured { catalog, digest } = dataset.measured();
     let mut out = Writer(vec![0; HEADER_BYTES]);
     out.0.extend(key.to_le_bytes());
@@ -127,8 +139,18 @@ fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
     out.names(&files.folders);
     out.numbers(files.folder_of.iter().map(|folder| folder.to_le_bytes()));
     out.names(&files.names);
-    out.numbers(files.labels.iter().flatten().map(|label| label.to_le_bytes()));
-    out.numbers(catalog.samples().map(|sample| catalog.size(sample).0.to_le_bytes()));
+    out.numbers(
+        files
+            .labels
+            .iter()
+            .flatten()
+            .map(|label| label.to_le_bytes()),
+    );
+    out.numbers(
+        catalog
+            .samples()
+            .map(|sample| catalog.size(sample).0.to_le_bytes()),
+    );
     let Writer(mut bytes) = out;
     let checksum = XxHash3_64::oneshot(&bytes[HEADER_BYTES..]);
     bytes[..8].copy_from_slice(MAGIC);
@@ -139,7 +161,10 @@ fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
 
 fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
     let mut input = Reader(bytes);
-    if input.array::<8>()? != *MAGIC || input.number()? != VERSION || input.number()? != XxHash3_64::oneshot(input.0) {
+    if input.array::<8>()? != *MAGIC
+        || input.number()? != VERSION
+        || input.number()? != XxHash3_64::oneshot(input.0)
+    {
         return None;
     }
     if u128::from_le_bytes(input.array()?) != key {
@@ -147,17 +172,37 @@ fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
     }
     let digest = input.array()?;
     let described = input.text()?;
-    let classes = input.names()?.iter().map(|class| OsStr::from_bytes(class).to_owned()).collect();
+    let classes = input
+        .names()?
+        .iter()
+        .map(|class| OsStr::from_bytes(class).to_owned())
+        .collect();
     let paths = input.names()?;
-    let stamps = input.numbers(|bytes| Stamp::from_bytes(&bytes))?.into_iter().collect::<Option<_>>()?;
+    let stamps = input
+        .numbers(|bytes| Stamp::from_bytes(&bytes))?
+        .into_iter()
+        .collect::<Option<_>>()?;
     let stamps = Stamps { paths, stamps };
-    let (folders, folder_of, names) = (input.names()?, input.numbers(u32::from_le_bytes)?, input.names()?);
+    let (folders, folder_of, names) = (
+        input.names()?,
+        input.numbers(u32::from_le_bytes)?,
+        input.names()?,
+    );
     let labels = input.numbers(i64::from_le_bytes)?;
     let sizes = input.numbers(u64::from_le_bytes)?;
-    let files = Files { folders, folder_of, names, labels: (!labels.is_empty()).then_some(labels) };
-    let measured = Measured { catalog: Arc::new(Catalog::new(sizes)), digest };
+    let files = Files {
+        folders,
+        folder_of,
+        names,
+        labels: (!labels.is_empty()).then_some(labels),
+    };
+    let measured = Measured {
+        catalog: Arc::new(Catalog::new(sizes)),
+        digest,
+    };
     let dataset = Dataset::new(described, files, classes, measured);
-    let is_sound = input.0.is_empty() && is_sound(&dataset) && stamps.paths.len() == stamps.stamps.len();
+    let is_sound =
+        input.0.is_empty() && is_sound(&dataset) && stamps.paths.len() == stamps.stamps.len();
     is_sound.then_some((dataset, stamps))
 }
 
@@ -169,8 +214,14 @@ fn is_sound(dataset: &Dataset) -> bool {
         && samples < u32::MAX as usize
         && files.folder_of.len() == samples
         && dataset.catalog().len() as usize == samples
-        && files.labels.as_ref().is_none_or(|labels| labels.len() == samples)
-        && files.folder_of.iter().all(|&folder| (folder as usize) < files.folders.len())
+        && files
+            .labels
+            .as_ref()
+            .is_none_or(|labels| labels.len() == samples)
+        && files
+            .folder_of
+            .iter()
+            .all(|&folder| (folder as usize) < files.folders.len())
 }
 
 struct Writer(Vec<u8>);
@@ -246,19 +297,50 @@ mod tests {
     use super::*;
 
     fn small() -> (Dataset, Stamps) {
-        let files = Files::from_paths(&["/a/1", "/b/2", "/a/3"].map(PathBuf::from), Some(vec![1, -2, 3]));
+        let files = Files::from_paths(
+            &["/a/1", "/b/2", "/a/3"].map(PathBuf::from),
+            Some(vec![1, -2, 3]),
+        );
         let catalog = Arc::new(Catalog::new(vec![10, 0, u64::MAX / 2]));
         let classes = vec!["one".into(), OsString::from_vec(b"no\xfftext".to_vec())];
-        let stamp = Stamp { mtime_ns: -1, trusted: true, ..Stamp::default() };
-        let other = Stamp { size_bytes: 1, mtime_ns: 2, ctime_ns: 3, inode: 4, mount: 5, trusted: true };
-        let stamps = Stamps { paths: files.folders.clone(), stamps: vec![stamp, other] };
-        (Dataset::new("three".to_owned(), files, classes, Measured { catalog, digest: [3; 16] }), stamps)
+        let stamp = Stamp {
+            mtime_ns: -1,
+            trusted: true,
+            ..Stamp::default()
+        };
+        let other = Stamp {
+            size_bytes: 1,
+            mtime_ns: 2,
+            ctime_ns: 3,
+            inode: 4,
+            mount: 5,
+            trusted: true,
+        };
+        let stamps = Stamps {
+            paths: files.folders.clone(),
+            stamps: vec![stamp, other],
+        };
+        (
+            Dataset::new(
+                "three".to_owned(),
+                files,
+                classes,
+                Measured {
+                    catalog,
+                    digest: [3; 16],
+                },
+            ),
+            stamps,
+        )
     }
 
     #[test]
     fn gives_back_what_was_saved() {
         let (dataset, stamps) = small();
-        assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), Some((dataset, stamps)));
+        assert_eq!(
+            decode(&encode(&dataset, &stamps, 4), 4),
+            Some((dataset, stamps))
+        );
     }
 
     #[test]
@@ -286,7 +368,10 @@ mod tests {
         dataset.files.labels = Some(vec![1]);
         assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
         let (mut dataset, stamps) = small();
-        dataset.measured = RwLock::new(Measured { catalog: Arc::new(Catalog::new(vec![1])), digest: [3; 16] });
+        dataset.measured = RwLock::new(Measured {
+            catalog: Arc::new(Catalog::new(vec![1])),
+            digest: [3; 16],
+        });
         assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
     }
 }

@@ -33,20 +33,27 @@ pub(super) fn measure(files: &Files, listing: &Listing<'_>) -> Result<Vec<Measur
     let mut measures = vec![Measure::default(); files.len()];
     let misfit: Mutex<Option<Misfit>> = Mutex::new(None);
     let done = Mutex::new(0);
-    in_chunks(&mut measures, listing.threads, |first, chunk| match measure_chunk(files, first, chunk) {
-        Ok(()) => {
-            tell(listing, &done, chunk.len());
-            Next::Go
-        }
-        Err(found) => {
-            let mut least = misfit.lock().expect("no holder panics");
-            if least.as_ref().is_none_or(|least| found.index < least.index) {
-                *least = Some(found);
+    in_chunks(
+        &mut measures,
+        listing.threads,
+        |first, chunk| match measure_chunk(files, first, chunk) {
+            Ok(()) => {
+                tell(listing, &done, chunk.len());
+                Next::Go
             }
-            Next::Stop
-        }
-    });
-    misfit.into_inner().expect("no holder panics").map_or(Ok(measures), Err)
+            Err(found) => {
+                let mut least = misfit.lock().expect("no holder panics");
+                if least.as_ref().is_none_or(|least| found.index < least.index) {
+                    *least = Some(found);
+                }
+                Next::Stop
+            }
+        },
+    );
+    misfit
+        .into_inner()
+        .expect("no holder panics")
+        .map_or(Ok(measures), Err)
 }
 
 /// Under a lock, so that the numbers only grow.
@@ -64,7 +71,8 @@ fn measure_chunk(files: &Files, first: usize, chunk: &mut [Measure]) -> Result<(
         let index = first + offset;
         path.clear();
         files.push_path(index, &mut path);
-        *measure = measure_one(OsStr::from_bytes(&path)).map_err(|problem| Misfit { index, problem })?;
+        *measure =
+            measure_one(OsStr::from_bytes(&path)).map_err(|problem| Misfit { index, problem })?;
     }
     Ok(())
 }
@@ -77,7 +85,10 @@ fn measure_one(path: &OsStr) -> Result<Measure, FileProblem> {
         link = XxHash3_128::oneshot(fs::canonicalize(path)?.as_os_str().as_bytes());
     }
     match metadata.file_type() {
-        kind if kind.is_file() => Ok(Measure { size_bytes: metadata.len(), link }),
+        kind if kind.is_file() => Ok(Measure {
+            size_bytes: metadata.len(),
+            link,
+        }),
         kind if kind.is_dir() => Err(FileProblem::Folder),
         _ => Err(FileProblem::Special),
     }

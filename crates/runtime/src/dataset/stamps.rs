@@ -39,7 +39,8 @@ impl Stamps {
     /// Whether nothing changed since. A folder in another file system of the same host is another one: a link on the way to
     /// it may lead elsewhere now. Listing again after a mount costs time, taking one folder for another would cost samples.
     pub(super) fn are_current(&self, threads: usize) -> bool {
-        let is_current = |(then, now): (&Stamp, &Stamp)| then.still_holds(now) && !then.is_of_other_mount(now);
+        let is_current =
+            |(then, now): (&Stamp, &Stamp)| then.still_holds(now) && !then.is_of_other_mount(now);
         look(&self.paths, threads).is_some_and(|now| self.stamps.iter().zip(&now).all(is_current))
     }
 }
@@ -77,12 +78,19 @@ mod tests {
             stamps: taken
                 .stamps
                 .iter()
-                .map(|stamp| Stamp { trusted: true, mount: mount(stamp.mount), ..*stamp })
+                .map(|stamp| Stamp {
+                    trusted: true,
+                    mount: mount(stamp.mount),
+                    ..*stamp
+                })
                 .collect(),
             ..taken.clone()
         };
         assert!(trusted(|mount| mount).are_current(1));
         assert!(!trusted(|mount| mount ^ 1).are_current(1));
-        assert!(trusted(|mount| mount ^ 1 << 32).are_current(1), "of a boot before this one");
+        assert!(
+            trusted(|mount| mount ^ 1 << 32).are_current(1),
+            "of a boot before this one"
+        );
     }
 }

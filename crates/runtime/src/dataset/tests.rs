@@ -15,10 +15,18 @@ use tempfile::TempDir;
 
 use super::*;
 
-const UNSAVED: Listing<'_> = Listing { cache: None, trusted: false, threads: 3, progress: None };
+const UNSAVED: Listing<'_> = Listing {
+    cache: None,
+    trusted: false,
+    threads: 3,
+    progress: None,
+};
 
 fn saving(cache: &Path) -> Listing<'_> {
-    Listing { cache: Some(cache), ..UNSAVED }
+    Listing {
+        cache: Some(cache),
+        ..UNSAVED
+    }
 }
 
 /// A folder with these files, each of which holds its own name.
@@ -49,8 +57,20 @@ fn rest() {
 
 /// Paths below `root`, with labels.
 fn listed(dataset: &Dataset, root: &Path) -> Vec<(String, i64)> {
-    let below = |sample| dataset.path(sample).strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-    dataset.catalog().samples().map(|sample| (below(sample), dataset.label(sample))).collect()
+    let below = |sample| {
+        dataset
+            .path(sample)
+            .strip_prefix(root)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
+    dataset
+        .catalog()
+        .samples()
+        .map(|sample| (below(sample), dataset.label(sample)))
+        .collect()
 }
 
 fn image_folder(root: &TempDir) -> Result<Dataset, DatasetError> {
@@ -96,9 +116,15 @@ fn class_folders_have_the_order_and_labels_of_torchvision() {
         ("b/sub-x/0.png", 3),
         ("b/sub/deep/z.webp", 3),
     ];
-    assert_eq!(listed(&dataset, root.path()), expected.map(|(path, label)| (path.to_owned(), label)));
+    assert_eq!(
+        listed(&dataset, root.path()),
+        expected.map(|(path, label)| (path.to_owned(), label))
+    );
     assert_eq!(dataset.classes(), ["B", "a", "a.b", "b"]);
-    assert_eq!(dataset.catalog().size(SampleId(0)), Bytes("B/only.Jpg".len() as u64));
+    assert_eq!(
+        dataset.catalog().size(SampleId(0)),
+        Bytes("B/only.Jpg".len() as u64)
+    );
     assert_eq!(dataset.describe(), root.path().display().to_string());
     assert!(dataset.has_labels());
 }
@@ -114,9 +140,19 @@ fn naive(root: &Path) -> Vec<(String, i64)> {
         folders.sort();
         for (folder, mut files) in folders {
             files.sort();
-            files.retain(|file| EXTENSIONS.iter().any(|end| file.to_lowercase().ends_with(end)));
-            let below = folder.strip_prefix(&format!("{}/", root.display())).unwrap();
-            found.extend(files.iter().map(|file| (format!("{below}/{file}"), i64::try_from(label).unwrap())));
+            files.retain(|file| {
+                EXTENSIONS
+                    .iter()
+                    .any(|end| file.to_lowercase().ends_with(end))
+            });
+            let below = folder
+                .strip_prefix(&format!("{}/", root.display()))
+                .unwrap();
+            found.extend(
+                files
+                    .iter()
+                    .map(|file| (format!("{below}/{file}"), i64::try_from(label).unwrap())),
+            );
         }
     }
     found
@@ -132,18 +168,35 @@ fn naive_walk(folder: &str, folders: &mut Vec<(String, Vec<String>)>) {
 
 /// Folders and files, links followed.
 fn names(folder: &Path) -> (Vec<String>, Vec<String>) {
-    let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let all = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     all.partition(|name| folder.join(name).is_dir())
 }
 
 fn name() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec!["a", "a-b", "a.b", "A", "b", "a b", "\u{e9}", "\u{1f600}", "10", "9", "x.jpg"])
+    prop::sample::select(vec![
+        "a",
+        "a-b",
+        "a.b",
+        "A",
+        "b",
+        "a b",
+        "\u{e9}",
+        "\u{1f600}",
+        "10",
+        "9",
+        "x.jpg",
+    ])
 }
 
 fn file() -> impl Strategy<Value = String> {
-    let end = prop::sample::select(vec![".jpg", ".JPEG", ".png", ".txt", "", ".jpg.gz", ".WebP"]);
+    let end = prop::sample::select(vec![
+        ".jpg", ".JPEG", ".png", ".txt", "", ".jpg.gz", ".WebP",
+    ]);
     let folders = prop::collection::vec(name(), 1..4);
-    (folders, name(), end).prop_map(|(folders, name, end)| format!("{}/{name}{end}", folders.join("/")))
+    (folders, name(), end)
+        .prop_map(|(folders, name, end)| format!("{}/{name}{end}", folders.join("/")))
 }
 
 proptest! {
@@ -194,12 +247,20 @@ fn assert_refused(result: Result<Dataset, DatasetError>, parts: &[&str]) {
 
 #[test]
 fn a_folder_that_is_no_dataset_is_refused_with_what_where_and_the_remedy() {
-    let root = tree(&["plain/file.txt", "mixed/a/1.jpg", "mixed/b/1.txt", "mixed/c/d/1.gif"]);
+    let root = tree(&[
+        "plain/file.txt",
+        "mixed/a/1.jpg",
+        "mixed/b/1.txt",
+        "mixed/c/d/1.gif",
+    ]);
     fs::create_dir(root.path().join("empty")).unwrap();
     let refused = |name: &str, parts: &[&str]| {
         let path = root.path().join(name);
         let place = path.display().to_string();
-        assert_refused(Dataset::image_folder(&path, &UNSAVED), &[parts, &[&place]].concat());
+        assert_refused(
+            Dataset::image_folder(&path, &UNSAVED),
+            &[parts, &[&place]].concat(),
+        );
     };
     refused("nowhere", &["no such folder", "check the path"]);
     refused("plain/file.txt", &["not a folder"]);
@@ -210,10 +271,22 @@ fn a_folder_that_is_no_dataset_is_refused_with_what_where_and_the_remedy() {
 
 #[test]
 fn links_that_lead_back_are_refused() {
-    for (link, target) in [("a/back", ".."), ("a/b/up", "../../a"), ("self", "."), ("a/loop.d", "loop.d")] {
+    for (link, target) in [
+        ("a/back", ".."),
+        ("a/b/up", "../../a"),
+        ("self", "."),
+        ("a/loop.d", "loop.d"),
+    ] {
         let root = tree(&["a/1.jpg", "a/b/1.jpg"]);
         symlink(target, root.path().join(link)).unwrap();
-        assert_refused(image_folder(&root), &["leads back to itself", "remove it", &root.path().display().to_string()]);
+        assert_refused(
+            image_folder(&root),
+            &[
+                "leads back to itself",
+                "remove it",
+                &root.path().display().to_string(),
+            ],
+        );
     }
 }
 
@@ -234,7 +307,10 @@ fn an_unreadable_folder_is_refused() {
     fs::set_permissions(&closed, PermissionsExt::from_mode(0o000)).unwrap();
     // The superuser reads everything.
     if fs::read_dir(&closed).is_err() {
-        assert_refused(image_folder(&root), &[&closed.display().to_string(), "make it readable"]);
+        assert_refused(
+            image_folder(&root),
+            &[&closed.display().to_string(), "make it readable"],
+        );
     }
     fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
 }
@@ -244,10 +320,16 @@ fn a_link_that_leads_nowhere_and_a_socket_are_no_samples() {
     let root = tree(&["a/1.jpg"]);
     let path = root.path().join("a/2.jpg");
     symlink("nothing", &path).unwrap();
-    assert_refused(image_folder(&root), &[&path.display().to_string(), "no such file"]);
+    assert_refused(
+        image_folder(&root),
+        &[&path.display().to_string(), "no such file"],
+    );
     fs::remove_file(&path).unwrap();
     let _socket = UnixListener::bind(&path).unwrap();
-    assert_refused(image_folder(&root), &[&path.display().to_string(), "not a regular file"]);
+    assert_refused(
+        image_folder(&root),
+        &[&path.display().to_string(), "not a regular file"],
+    );
 }
 
 #[test]
@@ -256,30 +338,58 @@ fn sample_k_of_a_list_is_its_kth_path() {
     let paths = ["y/3", "x/2", "1", "x/2"].map(|name| root.path().join(name));
     let dataset = Dataset::files(paths.to_vec(), Some(vec![7, -1, 0, 7]), &UNSAVED).unwrap();
     let samples = || dataset.catalog().samples();
-    assert_eq!(samples().map(|sample| dataset.path(sample)).collect::<Vec<_>>(), paths);
-    assert_eq!(samples().map(|sample| dataset.label(sample)).collect::<Vec<_>>(), [7, -1, 0, 7]);
-    assert_eq!(samples().map(|sample| dataset.catalog().size(sample).0).collect::<Vec<_>>(), [3, 3, 1, 3]);
-    assert_eq!((dataset.describe().as_str(), dataset.classes().len()), ("4 files", 0));
+    assert_eq!(
+        samples()
+            .map(|sample| dataset.path(sample))
+            .collect::<Vec<_>>(),
+        paths
+    );
+    assert_eq!(
+        samples()
+            .map(|sample| dataset.label(sample))
+            .collect::<Vec<_>>(),
+        [7, -1, 0, 7]
+    );
+    assert_eq!(
+        samples()
+            .map(|sample| dataset.catalog().size(sample).0)
+            .collect::<Vec<_>>(),
+        [3, 3, 1, 3]
+    );
+    assert_eq!(
+        (dataset.describe().as_str(), dataset.classes().len()),
+        ("4 files", 0)
+    );
 }
 
 #[test]
 fn without_labels_every_label_is_zero() {
     let root = tree(&["1"]);
     let dataset = Dataset::files(vec![root.path().join("1")], None, &UNSAVED).unwrap();
-    assert_eq!((dataset.has_labels(), dataset.label(SampleId(0))), (false, 0));
+    assert_eq!(
+        (dataset.has_labels(), dataset.label(SampleId(0))),
+        (false, 0)
+    );
 }
 
 #[test]
 fn a_bad_list_of_files_is_refused() {
     let root = tree(&["1", "d/2"]);
     let files = |names: &[&str], labels| {
-        Dataset::files(names.iter().map(|name| root.path().join(name)).collect(), labels, &UNSAVED)
+        Dataset::files(
+            names.iter().map(|name| root.path().join(name)).collect(),
+            labels,
+            &UNSAVED,
+        )
     };
     assert_refused(files(&[], None), &["list is empty"]);
     assert_refused(files(&["1"], Some(vec![1, 2])), &["2 labels for 1 paths"]);
     assert_refused(files(&["1", "d"], None), &["/d: a folder, not a file"]);
     assert_refused(files(&["1", "d/.."], None), &["/d/..: a folder"]);
-    assert_refused(Dataset::files(vec!["".into()], None, &UNSAVED), &["an empty path"]);
+    assert_refused(
+        Dataset::files(vec!["".into()], None, &UNSAVED),
+        &["an empty path"],
+    );
 }
 
 #[test]
@@ -289,7 +399,14 @@ fn of_many_bad_files_the_first_is_named() {
     (1000..5000).for_each(|index| paths[index] = root.path().join(format!("gone-{index}")));
     for _ in 0..20 {
         assert_refused(
-            Dataset::files(paths.clone(), None, &Listing { threads: 8, ..UNSAVED }),
+            Dataset::files(
+                paths.clone(),
+                None,
+                &Listing {
+                    threads: 8,
+                    ..UNSAVED
+                },
+            ),
             &["gone-1000: no such"],
         );
     }
@@ -299,7 +416,14 @@ fn of_many_bad_files_the_first_is_named() {
 fn a_manifest_lists_files_from_its_own_folder() {
     let root = tree(&["m/a/1.bin", "2.bin"]);
     let manifest = root.path().join("m/list.tsv");
-    fs::write(&manifest, format!("# mine\na/1.bin\t5\n\n{}\t6\n", root.path().join("2.bin").display())).unwrap();
+    fs::write(
+        &manifest,
+        format!(
+            "# mine\na/1.bin\t5\n\n{}\t6\n",
+            root.path().join("2.bin").display()
+        ),
+    )
+    .unwrap();
     let dataset = Dataset::manifest(&manifest, &UNSAVED).unwrap();
     let expected = [("m/a/1.bin".to_owned(), 5), ("2.bin".to_owned(), 6)];
     assert_eq!(listed(&dataset, root.path()), expected);
@@ -313,13 +437,19 @@ fn a_bad_manifest_is_refused_with_its_line() {
     let refused = |text: &str, parts: &[&str]| {
         fs::write(&manifest, text).unwrap();
         let place = manifest.display().to_string();
-        assert_refused(Dataset::manifest(&manifest, &UNSAVED), &[parts, &[&place]].concat());
+        assert_refused(
+            Dataset::manifest(&manifest, &UNSAVED),
+            &[parts, &[&place]].concat(),
+        );
     };
     refused("", &["names no file"]);
     refused("1\n\n2\n", &["line 3:", "/2: no such file"]);
     refused("1,one\n", &["line 1:", "`one` is no whole number"]);
     fs::remove_file(&manifest).unwrap();
-    assert_refused(Dataset::manifest(&manifest, &UNSAVED), &["list: No such file"]);
+    assert_refused(
+        Dataset::manifest(&manifest, &UNSAVED),
+        &["list: No such file"],
+    );
 }
 
 #[test]
@@ -328,7 +458,14 @@ fn progress_only_grows_and_reaches_the_end() {
     let root = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let last = AtomicU64::new(0);
     let progress = |done| assert!(last.swap(done, Ordering::Relaxed) < done);
-    Dataset::image_folder(root.path(), &Listing { progress: Some(&progress), ..UNSAVED }).unwrap();
+    Dataset::image_folder(
+        root.path(),
+        &Listing {
+            progress: Some(&progress),
+            ..UNSAVED
+        },
+    )
+    .unwrap();
     assert_eq!(last.into_inner(), 1000);
 }
 
@@ -341,7 +478,11 @@ fn a_dataset_is_its_resolved_path_with_its_names_and_sizes() {
     let link = root.path().join("cur");
     symlink("v1", &link).unwrap();
     age(&before.join("a/1.png"), 50);
-    assert_eq!(digest(&link), digests[0], "whichever way leads there, and whenever it was written");
+    assert_eq!(
+        digest(&link),
+        digests[0],
+        "whichever way leads there, and whenever it was written"
+    );
     fs::rename(&before, &after).unwrap();
     digests.push(digest(&after));
     fs::write(after.join("b/2.png"), "longer than before").unwrap();
@@ -351,11 +492,23 @@ fn a_dataset_is_its_resolved_path_with_its_names_and_sizes() {
     fs::rename(after.join("b"), after.join("c")).unwrap();
     digests.push(digest(&after));
     let paths = vec![after.join("a/1.png"), after.join("c/3.png")];
-    let listed = |labels| Dataset::files(paths.clone(), labels, &UNSAVED).unwrap().digest();
+    let listed = |labels| {
+        Dataset::files(paths.clone(), labels, &UNSAVED)
+            .unwrap()
+            .digest()
+    };
     assert_eq!(listed(None), digest(&after));
-    assert_eq!(listed(None), listed(Some(vec![0, 1])), "labels are not among its bytes");
+    assert_eq!(
+        listed(None),
+        listed(Some(vec![0, 1])),
+        "labels are not among its bytes"
+    );
     let elsewhere = tree(&["3.png"]);
-    fs::write(elsewhere.path().join("3.png"), fs::read(after.join("c/3.png")).unwrap()).unwrap();
+    fs::write(
+        elsewhere.path().join("3.png"),
+        fs::read(after.join("c/3.png")).unwrap(),
+    )
+    .unwrap();
     fs::remove_file(after.join("c/3.png")).unwrap();
     symlink(elsewhere.path().join("3.png"), after.join("c/3.png")).unwrap();
     digests.push(listed(None));
@@ -376,23 +529,37 @@ fn saved_file(cache: &Path) -> Option<PathBuf> {
 /// Sizes of all samples.
 fn sizes(dataset: &Dataset) -> Vec<u64> {
     let catalog = dataset.catalog();
-    catalog.samples().map(|sample| catalog.size(sample).0).collect()
+    catalog
+        .samples()
+        .map(|sample| catalog.size(sample).0)
+        .collect()
 }
 
 #[test]
 fn a_saved_catalog_is_reused_until_a_folder_changes() {
-    let (root, cache) = (tree(&["a/1.png", "a/2.png", "b/c/3.png"]), tempfile::tempdir().unwrap());
+    let (root, cache) = (
+        tree(&["a/1.png", "a/2.png", "b/c/3.png"]),
+        tempfile::tempdir().unwrap(),
+    );
     let cache = cache.path().join("made/for/it");
     let open = || Dataset::image_folder(root.path(), &saving(&cache)).unwrap();
     rest();
     let first = open();
-    fs::write(root.path().join("a/1.png"), b"in place, which its folder does not show").unwrap();
+    fs::write(
+        root.path().join("a/1.png"),
+        b"in place, which its folder does not show",
+    )
+    .unwrap();
     assert_eq!(open(), first);
     let folder = root.path().join("b/c");
     let before = fs::metadata(&folder).unwrap().modified().unwrap();
     add(root.path(), "b/c/4.png");
     File::open(&folder).unwrap().set_modified(before).unwrap();
-    assert_eq!(open().len(), 4, "a time of modification can be set, the time of change tells");
+    assert_eq!(
+        open().len(),
+        4,
+        "a time of modification can be set, the time of change tells"
+    );
 }
 
 #[test]
@@ -415,11 +582,17 @@ fn a_saved_catalog_of_files_that_have_other_sizes_is_listed_again() {
 
 #[test]
 fn a_link_that_leads_to_another_dataset_now_is_listed_again() {
-    let (root, cache) = (tree(&["v1/a/1.png", "v2/a/1.png", "v2/a/2.png"]), tempfile::tempdir().unwrap());
+    let (root, cache) = (
+        tree(&["v1/a/1.png", "v2/a/1.png", "v2/a/2.png"]),
+        tempfile::tempdir().unwrap(),
+    );
     let link = root.path().join("cur");
     for folder in ["v1/a", "v1", "v2/a", "v2"] {
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-        File::open(root.path().join(folder)).unwrap().set_modified(then).unwrap();
+        File::open(root.path().join(folder))
+            .unwrap()
+            .set_modified(then)
+            .unwrap();
     }
     rest();
     let open = || Dataset::image_folder(&link, &saving(cache.path())).unwrap();
@@ -437,18 +610,32 @@ fn a_link_that_leads_to_another_dataset_now_is_listed_again() {
 
 #[test]
 fn lists_and_manifests_are_saved_and_reused_too() {
-    let (root, cache) = (tree(&["a/1", "b/2", "m/list"]), tempfile::tempdir().unwrap());
-    let (paths, manifest) = (["a/1", "b/2"].map(|name| root.path().join(name)), root.path().join("m/list"));
+    let (root, cache) = (
+        tree(&["a/1", "b/2", "m/list"]),
+        tempfile::tempdir().unwrap(),
+    );
+    let (paths, manifest) = (
+        ["a/1", "b/2"].map(|name| root.path().join(name)),
+        root.path().join("m/list"),
+    );
     fs::write(&manifest, "../a/1\n../b/2\n").unwrap();
     rest();
     let files = |labels| Dataset::files(paths.to_vec(), labels, &saving(cache.path()));
     let listed = || Dataset::manifest(&manifest, &saving(cache.path()));
-    let (plain, labelled, manifested) = (files(None).unwrap(), files(Some(vec![1, 2])).unwrap(), listed().unwrap());
+    let (plain, labelled, manifested) = (
+        files(None).unwrap(),
+        files(Some(vec![1, 2])).unwrap(),
+        listed().unwrap(),
+    );
     fs::write(&paths[0], b"in place").unwrap();
     assert_eq!(files(None).unwrap(), plain);
     assert_eq!(files(Some(vec![1, 2])).unwrap(), labelled);
     assert_eq!(listed().unwrap(), manifested);
-    assert_eq!(sizes(&files(Some(vec![2, 1])).unwrap()), [8, 3], "a list of its own");
+    assert_eq!(
+        sizes(&files(Some(vec![2, 1])).unwrap()),
+        [8, 3],
+        "a list of its own"
+    );
     fs::write(&manifest, "../b/2\n").unwrap();
     assert_eq!(listed().unwrap().len(), 1);
 }
@@ -490,15 +677,29 @@ fn the_saved_catalog_of_another_dataset_is_not_used() {
     rest();
     Dataset::image_folder(one.path(), &saving(cache.path())).unwrap();
     Dataset::image_folder(two.path(), &saving(other.path())).unwrap();
-    fs::copy(saved_file(cache.path()).unwrap(), saved_file(other.path()).unwrap()).unwrap();
-    assert_eq!(Dataset::image_folder(two.path(), &saving(other.path())).unwrap().classes(), ["b"]);
+    fs::copy(
+        saved_file(cache.path()).unwrap(),
+        saved_file(other.path()).unwrap(),
+    )
+    .unwrap();
+    assert_eq!(
+        Dataset::image_folder(two.path(), &saving(other.path()))
+            .unwrap()
+            .classes(),
+        ["b"]
+    );
 }
 
 #[test]
 fn a_cache_folder_that_cannot_be_written_costs_nothing_but_the_listing() {
     let root = tree(&["a/1.png", "file"]);
     rest();
-    assert_eq!(Dataset::image_folder(root.path(), &saving(&root.path().join("file"))).unwrap().len(), 1);
+    assert_eq!(
+        Dataset::image_folder(root.path(), &saving(&root.path().join("file")))
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -506,8 +707,17 @@ fn saved_catalogs_are_in_the_users_cache_folder() {
     let folder = |xdg: Option<&str>, home: Option<&str>| {
         cache_folder(|name| if name == "HOME" { home } else { xdg }.map(PathBuf::from))
     };
-    assert_eq!(folder(Some("/c"), Some("/h")), Some("/c/foresee/catalogs".into()));
-    assert_eq!(folder(None, Some("/h")), Some("/h/.cache/foresee/catalogs".into()));
-    assert_eq!(folder(Some("relative"), Some("/h")), Some("/h/.cache/foresee/catalogs".into()));
+    assert_eq!(
+        folder(Some("/c"), Some("/h")),
+        Some("/c/foresee/catalogs".into())
+    );
+    assert_eq!(
+        folder(None, Some("/h")),
+        Some("/h/.cache/foresee/catalogs".into())
+    );
+    assert_eq!(
+        folder(Some("relative"), Some("/h")),
+        Some("/h/.cache/foresee/catalogs".into())
+    );
     assert_eq!(folder(None, None), None);
 }

@@ -32,18 +32,33 @@ pub(super) struct Found {
 pub(super) fn walk(root: &Path, threads: usize) -> Result<Found, DatasetError> {
     let top = read_root(root)?;
     let classes = top.below.clone();
-    let todo = todo_below(&top, 0).enumerate().map(|(class, todo)| Todo { class: class as u32, ..todo }).collect();
+    let todo = todo_below(&top, 0)
+        .enumerate()
+        .map(|(class, todo)| Todo {
+            class: class as u32,
+            ..todo
+        })
+        .collect();
     let mut folders = read_all(todo, threads)?;
     folders.sort_unstable_by(|a, b| {
-        a.class.cmp(&b.class).then_with(|| python_order(folder_bytes(&a.path), folder_bytes(&b.path)))
+        a.class
+            .cmp(&b.class)
+            .then_with(|| python_order(folder_bytes(&a.path), folder_bytes(&b.path)))
     });
     refuse_empty_classes(root, &classes, &folders)?;
     folders.insert(0, top);
     let stamps = Stamps {
-        paths: folders.iter().map(|folder| folder.path.as_os_str().as_bytes()).collect(),
+        paths: folders
+            .iter()
+            .map(|folder| folder.path.as_os_str().as_bytes())
+            .collect(),
         stamps: folders.iter().map(|folder| folder.stamp).collect(),
     };
-    Ok(Found { files: gather(&folders[1..]), classes, stamps })
+    Ok(Found {
+        files: gather(&folders[1..]),
+        classes,
+        stamps,
+    })
 }
 
 /// What tells folders apart, however they were reached.
@@ -73,11 +88,17 @@ struct Todo {
 
 fn read_root(root: &Path) -> Result<Folder, DatasetError> {
     match fs::metadata(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(DatasetError::Missing(root.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(DatasetError::Missing(root.into()));
+        }
         Ok(metadata) if !metadata.is_dir() => return Err(DatasetError::NotAFolder(root.into())),
         _ => {}
     }
-    let top = read_folder(Todo { path: root.into(), class: 0, above: Vec::new() })?;
+    let top = read_folder(Todo {
+        path: root.into(),
+        class: 0,
+        above: Vec::new(),
+    })?;
     if top.is_empty {
         return Err(DatasetError::Empty(root.into()));
     }
@@ -88,7 +109,11 @@ fn read_root(root: &Path) -> Result<Folder, DatasetError> {
 }
 
 fn todo_below(folder: &Folder, class: u32) -> impl Iterator<Item = Todo> {
-    folder.below.iter().map(move |name| Todo { path: folder.path.join(name), class, above: folder.line.clone() })
+    folder.below.iter().map(move |name| Todo {
+        path: folder.path.join(name),
+        class,
+        above: folder.line.clone(),
+    })
 }
 
 /// What the threads share.
@@ -101,7 +126,12 @@ struct Work {
 }
 
 fn read_all(todo: Vec<Todo>, threads: usize) -> Result<Vec<Folder>, DatasetError> {
-    let work = Mutex::new(Work { todo, busy: 0, done: Vec::new(), failed: None });
+    let work = Mutex::new(Work {
+        todo,
+        busy: 0,
+        done: Vec::new(),
+        failed: None,
+    });
     let more = Condvar::new();
     on_threads(threads, || read_some(&work, &more));
     let work = work.into_inner().expect("no holder panics");
@@ -138,8 +168,15 @@ fn next(work: &Mutex<Work>, more: &Condvar) -> Option<Todo> {
 }
 
 fn read_folder(todo: Todo) -> Result<Folder, DatasetError> {
-    let Todo { path, class, above: mut line } = todo;
-    let unreadable = |cause| DatasetError::Unreadable { path: path.clone(), cause };
+    let Todo {
+        path,
+        class,
+        above: mut line,
+    } = todo;
+    let unreadable = |cause| DatasetError::Unreadable {
+        path: path.clone(),
+        cause,
+    };
     // Before its entries: a change while they are read must show later.
     let (stamp, _) = Stamp::of_path(&path).map_err(unreadable)?;
     let identity = (stamp.mount, stamp.inode);
@@ -160,13 +197,26 @@ fn read_folder(todo: Todo) -> Result<Folder, DatasetError> {
     samples.sort_unstable_by(|a, b| python_order(a.as_bytes(), b.as_bytes()));
     below.sort_unstable_by(|a, b| python_order(a.as_bytes(), b.as_bytes()));
     let samples = samples.iter().map(|name| name.as_bytes()).collect();
-    Ok(Folder { path, class, stamp, line, samples, below, is_empty })
+    Ok(Folder {
+        path,
+        class,
+        stamp,
+        line,
+        samples,
+        below,
+        is_empty,
+    })
 }
 
 /// Whether it is a folder or a link to one. A link that leads nowhere is none.
 fn is_folder(entry: &DirEntry) -> Result<bool, DatasetError> {
     let path = entry.path();
-    let kind = entry.file_type().map_err(|cause| DatasetError::Unreadable { path: path.clone(), cause })?;
+    let kind = entry
+        .file_type()
+        .map_err(|cause| DatasetError::Unreadable {
+            path: path.clone(),
+            cause,
+        })?;
     if !kind.is_symlink() {
         return Ok(kind.is_dir());
     }
@@ -183,18 +233,37 @@ fn is_folder(entry: &DirEntry) -> Result<bool, DatasetError> {
 fn is_sample(name: &OsStr) -> bool {
     let name = name.as_bytes();
     EXTENSIONS.iter().any(|end| {
-        name.len().checked_sub(end.len()).is_some_and(|start| name[start..].eq_ignore_ascii_case(end.as_bytes()))
+        name.len()
+            .checked_sub(end.len())
+            .is_some_and(|start| name[start..].eq_ignore_ascii_case(end.as_bytes()))
     })
 }
 
-fn refuse_empty_classes(root: &Path, classes: &[OsString], folders: &[Folder]) -> Result<(), DatasetError> {
+fn refuse_empty_classes(
+    root: &Path,
+    classes: &[OsString],
+    folders: &[Folder],
+) -> Result<(), DatasetError> {
     let mut counts = vec![0; classes.len()];
     for folder in folders {
         counts[folder.class as usize] += folder.samples.len();
     }
-    let empty = |(class, &count): (&OsString, &usize)| (count == 0).then(|| class.to_string_lossy().into_owned());
-    let classes = classes.iter().zip(&counts).filter_map(empty).collect::<Vec<_>>();
-    if classes.is_empty() { Ok(()) } else { Err(DatasetError::EmptyClass { root: root.into(), classes }) }
+    let empty = |(class, &count): (&OsString, &usize)| {
+        (count == 0).then(|| class.to_string_lossy().into_owned())
+    };
+    let classes = classes
+        .iter()
+        .zip(&counts)
+        .filter_map(empty)
+        .collect::<Vec<_>>();
+    if classes.is_empty() {
+        Ok(())
+    } else {
+        Err(DatasetError::EmptyClass {
+            root: root.into(),
+            classes,
+        })
+    }
 }
 
 /// The samples of all folders, one folder after another.
@@ -210,5 +279,8 @@ fn gather(folders: &[Folder]) -> Files {
     }
     labels.shrink_to_fit();
     files.shrink();
-    Files { labels: Some(labels), ..files }
+    Files {
+        labels: Some(labels),
+        ..files
+    }
 }

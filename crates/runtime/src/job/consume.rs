@@ -49,7 +49,13 @@ pub(super) struct Taken {
 
 impl Taken {
     fn new(staged: &Staged, lease: Lease) -> Self {
-        Self { id: staged.sample, lease, origin: staged.origin, fetched: staged.fetched, ready: staged.ready }
+        Self {
+            id: staged.sample,
+            lease,
+            origin: staged.origin,
+            fetched: staged.fetched,
+            ready: staged.ready,
+        }
     }
 }
 
@@ -99,7 +105,11 @@ impl Job {
         }
         let wanted = consumer.wanted(shared.spec.rank(), ask);
         let gathered = self.gather(consumer, shared, wanted, deadline)?;
-        Ok(if gathered { Prepared::Ready } else { Prepared::NotYet })
+        Ok(if gathered {
+            Prepared::Ready
+        } else {
+            Prepared::NotYet
+        })
     }
 
     /// Hands over what was gathered, if it is what is asked for.
@@ -143,7 +153,9 @@ impl Job {
             state.hungry = true;
             while consumer.taking.len() < wanted {
                 match state.take() {
-                    Some(Ok((staged, counted))) => consumer.taking.push(lend(shared, &mut state, &staged, counted)),
+                    Some(Ok((staged, counted))) => consumer
+                        .taking
+                        .push(lend(shared, &mut state, &staged, counted)),
                     Some(Err((sample, cause))) => {
                         if self.was_spared(shared, &cause) {
                             drop(state);
@@ -156,7 +168,9 @@ impl Job {
                         (consumer.reported, state.hungry) = (true, false);
                         return Err(self.broken(sample, cause));
                     }
-                    None if polled == Polled::More && state.slots.is_empty() => polled = state.advance(&shared.stores),
+                    None if polled == Polled::More && state.slots.is_empty() => {
+                        polled = state.advance(&shared.stores)
+                    }
                     None => break,
                 }
             }
@@ -165,7 +179,10 @@ impl Job {
                 return Ok(true);
             }
             if state.closed {
-                return Err(state.defect.clone().map_or(JobError::Closed, JobError::Defect));
+                return Err(state
+                    .defect
+                    .clone()
+                    .map_or(JobError::Closed, JobError::Defect));
             }
             if polled == Polled::Full && state.forgive_if_stuck() {
                 state.counts.outside += 1;
@@ -193,7 +210,9 @@ impl Job {
 
     /// Tries the broken sample that is next once more.
     fn mend(&self, shared: &Shared) -> bool {
-        self.try_again(shared).map(|staged| shared.state().mend(staged)).is_ok()
+        self.try_again(shared)
+            .map(|staged| shared.state().mend(staged))
+            .is_ok()
     }
 
     /// Whether a sample is skipped now that was not while all files might have been measured again.
@@ -218,9 +237,14 @@ impl Job {
             let mut state = shared.state();
             // One that failed before comes first.
             if state.slots.is_empty() {
-                let Some(Consumed::OnDemand(read)) = state.desk.consume() else { break };
+                let Some(Consumed::OnDemand(read)) = state.desk.consume() else {
+                    break;
+                };
                 state.desk.complete(&read);
-                let part = state.shelf.as_mut().and_then(|shelf| shelf.next(&shared.stores, true));
+                let part = state
+                    .shelf
+                    .as_mut()
+                    .and_then(|shelf| shelf.next(&shared.stores, true));
                 state.hold_failed(read.sample, part);
             }
             drop(state);
@@ -242,7 +266,11 @@ impl Job {
             Ok(piece) => Ok((wanted, piece)),
             Err(cause) => {
                 let skips = shared.spec.on_error == OnError::Skip && !self.is_void(shared);
-                let instead = if skips { shared.substitute(wanted, &cause, &mut part, image) } else { None };
+                let instead = if skips {
+                    shared.substitute(wanted, &cause, &mut part, image)
+                } else {
+                    None
+                };
                 instead.ok_or(cause)
             }
         };
@@ -252,7 +280,13 @@ impl Job {
         match read {
             Ok((sample, piece)) => {
                 state.counts.skipped += u64::from(sample != wanted);
-                Ok(Staged { piece, sample, origin: Origin::Source, fetched: now, ready: now })
+                Ok(Staged {
+                    piece,
+                    sample,
+                    origin: Origin::Source,
+                    fetched: now,
+                    ready: now,
+                })
             }
             Err(cause) => {
                 state.still_failed(part);
@@ -263,7 +297,12 @@ impl Job {
 
     fn broken(&self, sample: SampleId, cause: Arc<ReadError>) -> JobError {
         let spec = self.spec();
-        JobError::Sample { rank: spec.rank, sample, name: spec.source.name(sample), cause }
+        JobError::Sample {
+            rank: spec.rank,
+            sample,
+            name: spec.source.name(sample),
+            cause,
+        }
     }
 
     /// Makes a batch of the first that were taken, and steps on.
@@ -273,12 +312,23 @@ impl Job {
         shared.go_on(state);
         let Mark { epoch, step } = consumer.mark;
         let first = consumer.index;
-        let samples = consumer.taking.drain(..wanted).zip(first..).map(|(taken, index)| Sample {
-            id: taken.id,
-            padded: consumer.layout.dealt(shared.spec.rank(), step, index).padded,
-            lease: taken.lease,
-        });
-        let batch = Batch { epoch: epoch.0, step: step.0, samples: samples.collect() };
+        let samples = consumer
+            .taking
+            .drain(..wanted)
+            .zip(first..)
+            .map(|(taken, index)| Sample {
+                id: taken.id,
+                padded: consumer
+                    .layout
+                    .dealt(shared.spec.rank(), step, index)
+                    .padded,
+                lease: taken.lease,
+            });
+        let batch = Batch {
+            epoch: epoch.0,
+            step: step.0,
+            samples: samples.collect(),
+        };
         consumer.index += batch.samples.len() as u32;
         if consumer.index >= consumer.layout.local_len(shared.spec.rank(), step) {
             consumer.step_on();
@@ -300,15 +350,25 @@ impl Job {
         if let Some(last) = last.filter(|last| last.ready > since) {
             stall_s = (now - since).as_secs_f64();
             let fetched = last.fetched.saturating_duration_since(since).as_secs_f64();
-            state.causes.blame(last.origin, [0.0, fetched, stall_s].map(Seconds));
+            state
+                .causes
+                .blame(last.origin, [0.0, fetched, stall_s].map(Seconds));
             state.tally.record(Event::Stall(Seconds(stall_s)));
             state.waited(Seconds(stall_s));
         }
         state.counts.batches += 1;
         state.counts.samples += wanted as u64;
-        state.counts.bytes += handed.iter().map(|taken| taken.lease.bytes().len() as u64).sum::<u64>();
+        state.counts.bytes += handed
+            .iter()
+            .map(|taken| taken.lease.bytes().len() as u64)
+            .sum::<u64>();
         let first = (now - self.made).as_nanos() as u64;
-        let _ = self.first_batch_ns.compare_exchange(0, first.max(1), Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.first_batch_ns.compare_exchange(
+            0,
+            first.max(1),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
         stall_s
     }
 }
@@ -316,13 +376,27 @@ impl Job {
 impl Consumer {
     pub(super) fn new(layout: Layout, began_with: u32, mark: Mark, index: u32) -> Self {
         let (taking, since, order) = (Vec::new(), None, None);
-        Self { layout, began_with, mark, index, taking, since, skip: index, order, reported: false }
+        Self {
+            layout,
+            began_with,
+            mark,
+            index,
+            taking,
+            since,
+            skip: index,
+            order,
+            reported: false,
+        }
     }
 
     /// How many samples are asked for.
     fn wanted(&self, rank: Rank, ask: Ask) -> usize {
         let left = self.layout.local_len(rank, self.mark.step) - self.index;
-        if ask.alone { left.min(1) as usize } else { left as usize }
+        if ask.alone {
+            left.min(1) as usize
+        } else {
+            left as usize
+        }
     }
 
     /// Goes on elsewhere.
@@ -340,7 +414,10 @@ impl Consumer {
         self.index = 0;
         self.mark.step.0 += 1;
         if self.mark.step.0 >= self.layout.steps() {
-            self.mark = Mark { epoch: Epoch(self.mark.epoch.0 + 1), step: Step(0) };
+            self.mark = Mark {
+                epoch: Epoch(self.mark.epoch.0 + 1),
+                step: Step(0),
+            };
         }
     }
 
@@ -358,12 +435,18 @@ impl Consumer {
 }
 
 /// Sleeps until something happened that the trainer can use.
-fn wait<'a>(shared: &'a Shared, state: MutexGuard<'a, State>, deadline: Instant) -> MutexGuard<'a, State> {
+fn wait<'a>(
+    shared: &'a Shared,
+    state: MutexGuard<'a, State>,
+    deadline: Instant,
+) -> MutexGuard<'a, State> {
     shared.waiting.store(true, Ordering::Relaxed);
     shared.pool.signal();
     let patience = deadline.saturating_duration_since(Instant::now());
     let events = state.events;
-    let asleep = shared.ready.wait_timeout_while(state, patience, |state| state.events == events && !state.closed);
+    let asleep = shared.ready.wait_timeout_while(state, patience, |state| {
+        state.events == events && !state.closed
+    });
     shared.waiting.store(false, Ordering::Relaxed);
     asleep.unwrap_or_else(PoisonError::into_inner).0
 }

@@ -67,7 +67,9 @@ pub enum JobError {
         there: Bytes,
     },
     /// Not even one thread is to be had.
-    #[error("cannot start a loader thread: {cause}; raise the limit of processes (ulimit -u) or of memory (ulimit -v)")]
+    #[error(
+        "cannot start a loader thread: {cause}; raise the limit of processes (ulimit -u) or of memory (ulimit -v)"
+    )]
     Threads {
         /// What the system said.
         cause: Arc<std::io::Error>,
@@ -81,7 +83,10 @@ pub enum JobError {
         cause: Arc<std::io::Error>,
     },
     /// The trace cannot be written.
-    #[error("trace {}: {cause}; give trace.path a file that can be written", shown(path))]
+    #[error(
+        "trace {}: {cause}; give trace.path a file that can be written",
+        shown(path)
+    )]
     Trace {
         /// Where to.
         path: PathBuf,

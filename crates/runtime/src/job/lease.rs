@@ -26,7 +26,12 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(super) fn new(shared: &Arc<Shared>, staged: &Staged, loan: Option<u64>, generation: u64) -> Self {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        staged: &Staged,
+        loan: Option<u64>,
+        generation: u64,
+    ) -> Self {
         Self {
             piece: ManuallyDrop::new(staged.piece.clone()),
             shared: ManuallyDrop::new(Arc::clone(shared)),
@@ -69,7 +74,12 @@ impl Drop for Lease {
             return;
         }
         // SAFETY: both are taken here, once, and not touched again: this is the end of the lease.
-        let (piece, shared) = unsafe { (ManuallyDrop::take(&mut self.piece), ManuallyDrop::take(&mut self.shared)) };
+        let (piece, shared) = unsafe {
+            (
+                ManuallyDrop::take(&mut self.piece),
+                ManuallyDrop::take(&mut self.shared),
+            )
+        };
         piece.block().returned(self.forks);
         let homeless = shared.settle_in_memory(self.sample, piece.block());
         drop(piece);
@@ -95,10 +105,18 @@ impl Shared {
         if block.is_kept() {
             return None;
         }
-        let memories = self.stores.tiers.iter().enumerate().filter_map(|(index, store)| match store {
-            Store::Memory(memory) => Some((TierId(index as u8 + 1), memory)),
-            Store::Nothing | Store::Disk(..) => None,
-        });
-        memories.filter(|(_, memory)| !memory.settle(sample)).map(|(tier, _)| tier).next()
+        let memories =
+            self.stores
+                .tiers
+                .iter()
+                .enumerate()
+                .filter_map(|(index, store)| match store {
+                    Store::Memory(memory) => Some((TierId(index as u8 + 1), memory)),
+                    Store::Nothing | Store::Disk(..) => None,
+                });
+        memories
+            .filter(|(_, memory)| !memory.settle(sample))
+            .map(|(tier, _)| tier)
+            .next()
     }
 }

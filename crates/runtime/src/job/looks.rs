@@ -26,8 +26,13 @@ pub(super) struct Looks {
 impl Looks {
     /// For so many samples, none of which has been looked at.
     pub(super) fn of(samples: u32) -> Self {
-        let known = (0..samples.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
-        Self { known, quick: AtomicU32::new(0) }
+        let known = (0..samples.div_ceil(u64::BITS))
+            .map(|_| AtomicU64::new(0))
+            .collect();
+        Self {
+            known,
+            quick: AtomicU32::new(0),
+        }
     }
 
     /// Nothing has to be looked at.
@@ -37,7 +42,9 @@ impl Looks {
 
     /// Whether a sample must be looked at before a tier's copy of it is served.
     pub(super) fn are_due(&self, sample: SampleId) -> bool {
-        self.known.get(word(sample)).is_some_and(|known| known.load(Ordering::Relaxed) & bit(sample) == 0)
+        self.known
+            .get(word(sample))
+            .is_some_and(|known| known.load(Ordering::Relaxed) & bit(sample) == 0)
     }
 
     /// What tiers hold of a sample from now on is of this job.
@@ -78,7 +85,9 @@ mod tests {
     fn each_sample_is_looked_at_until_it_is_known() {
         let looks = Looks::of(130);
         looks.note(SampleId(64));
-        let due: Vec<u32> = (0..130).filter(|&sample| !looks.are_due(SampleId(sample))).collect();
+        let due: Vec<u32> = (0..130)
+            .filter(|&sample| !looks.are_due(SampleId(sample)))
+            .collect();
         assert_eq!(due, [64]);
         assert!(!Looks::at_nothing().are_due(SampleId(0)));
     }

@@ -88,7 +88,8 @@ impl Shared {
 
     /// Uses its part of the staging buffer when several jobs share it, and at least what the largest sample needs.
     fn limit_staging(&self, jobs: usize) {
-        let most = (self.spec.config.staging.capacity_bytes / jobs.max(1) as u64).max(self.largest_bytes);
+        let most =
+            (self.spec.config.staging.capacity_bytes / jobs.max(1) as u64).max(self.largest_bytes);
         let mut state = self.state();
         state.window.bound(most);
         state.stage_ahead();
@@ -118,7 +119,9 @@ pub struct Batch {
 impl Batch {
     /// The bytes of all samples, one after the other, where they are decoded.
     pub fn tensor(&self) -> Option<&[u8]> {
-        let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else { return Some(&[]) };
+        let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else {
+            return Some(&[]);
+        };
         first.lease.up_to(&last.lease)
     }
 }
@@ -209,7 +212,11 @@ impl Job {
         spec.policy()?;
         spec.check()?;
         let world = spec.dealt_to();
-        Ok(Self::at(Arc::new(spec), orders, Consumer::new(layout, world, Mark::START, 0)))
+        Ok(Self::at(
+            Arc::new(spec),
+            orders,
+            Consumer::new(layout, world, Mark::START, 0),
+        ))
     }
 
     fn at(spec: Arc<JobSpec>, orders: Orders, consumer: Consumer) -> Self {
@@ -218,7 +225,11 @@ impl Job {
             orders: RwLock::new(orders),
             at: [AtomicU64::new(0), AtomicU64::new(0)],
             course: RwLock::new((consumer.layout.clone(), consumer.began_with)),
-            began: Mutex::new(Began { mark: consumer.mark, held: Vec::new(), minimum_bytes: OnceCell::new() }),
+            began: Mutex::new(Began {
+                mark: consumer.mark,
+                held: Vec::new(),
+                minimum_bytes: OnceCell::new(),
+            }),
             consumer: Mutex::new(consumer),
             running: Mutex::new(None),
             ended: Mutex::new(None),
@@ -249,7 +260,13 @@ impl Job {
 
     /// Asks for the next sample alone; batches go on with what is left of this one.
     pub fn next_sample(&self, patience: Duration) -> Result<Asked, JobError> {
-        self.next(Ask { alone: true, within: None }, patience)
+        self.next(
+            Ask {
+                alone: true,
+                within: None,
+            },
+            patience,
+        )
     }
 
     /// Where it stands: epoch and step of the next batch. Epoch is the number of epochs at the end.
@@ -262,7 +279,9 @@ impl Job {
         let deadline = Instant::now() + patience;
         let mut consumer = self.consumer();
         match self.prepare_for(&mut consumer, ask, deadline)? {
-            Prepared::Ready => Ok(self.taken(&mut consumer, ask).map_or(Asked::NotYet, Asked::Batch)),
+            Prepared::Ready => Ok(self
+                .taken(&mut consumer, ask)
+                .map_or(Asked::NotYet, Asked::Batch)),
             Prepared::NotYet => Ok(Asked::NotYet),
             Prepared::End => Ok(Asked::End),
         }
@@ -291,7 +310,10 @@ impl Job {
         if consumer.mark.epoch.0 >= epoch {
             return Ok(());
         }
-        consumer.move_to(Mark { epoch: Epoch(epoch), step: Step(0) });
+        consumer.move_to(Mark {
+            epoch: Epoch(epoch),
+            step: Step(0),
+        });
         self.restart(&consumer)
     }
 
@@ -304,9 +326,16 @@ impl Job {
         }
         let epochs = self.epochs();
         if epoch <= at.0 || epoch > epochs {
-            return Err(JobError::Seek { epoch, at: at.0, epochs });
+            return Err(JobError::Seek {
+                epoch,
+                at: at.0,
+                epochs,
+            });
         }
-        consumer.move_to(Mark { epoch: Epoch(epoch), step: Step(0) });
+        consumer.move_to(Mark {
+            epoch: Epoch(epoch),
+            step: Step(0),
+        });
         self.restart(&consumer)
     }
 
@@ -316,13 +345,21 @@ impl Job {
         let order = consumer.order(&self.orders(), Epoch(epoch));
         let (rank, step) = (self.spec().rank(), Step(step));
         let len = consumer.layout.local_len(rank, step);
-        (0..len).map(|index| order.sample(consumer.layout.dealt(rank, step, index).position)).collect()
+        (0..len)
+            .map(|index| order.sample(consumer.layout.dealt(rank, step, index).position))
+            .collect()
     }
 
     /// Where it stands, to go on from later.
     pub fn save(&self) -> Saved {
         let consumer = self.consumer();
-        Saved::of(&self.spec(), &consumer.layout, consumer.began_with, consumer.mark, consumer.index)
+        Saved::of(
+            &self.spec(),
+            &consumer.layout,
+            consumer.began_with,
+            consumer.mark,
+            consumer.index,
+        )
     }
 
     /// Goes on where another run of this job stood, perhaps with another number of ranks.
@@ -332,7 +369,8 @@ impl Job {
         let mark = saved.mark(&spec, &layout)?;
         let mut consumer = self.consumer();
         let index = saved.index_for(&spec, &layout, mark)?;
-        *self.course.write().unwrap_or_else(PoisonError::into_inner) = (layout.clone(), saved.began_with);
+        *self.course.write().unwrap_or_else(PoisonError::into_inner) =
+            (layout.clone(), saved.began_with);
         *consumer = Consumer::new(layout, saved.began_with, mark, index);
         self.note_place(&consumer);
         self.restart(&consumer)
@@ -345,10 +383,18 @@ impl Job {
         let spec = self.spec();
         let orders = Orders::new(Shuffle::Explicit([list].into()), spec.catalog.len(), epochs)?;
         let layout = spec.layout(orders.len())?;
-        let mark = if mark.step.0 < layout.steps() { mark } else { Mark { epoch: Epoch(epochs), step: Step(0) } };
+        let mark = if mark.step.0 < layout.steps() {
+            mark
+        } else {
+            Mark {
+                epoch: Epoch(epochs),
+                step: Step(0),
+            }
+        };
         let mut consumer = self.consumer();
         *self.orders.write().unwrap_or_else(PoisonError::into_inner) = orders;
-        *self.course.write().unwrap_or_else(PoisonError::into_inner) = (layout.clone(), spec.dealt_to());
+        *self.course.write().unwrap_or_else(PoisonError::into_inner) =
+            (layout.clone(), spec.dealt_to());
         *consumer = Consumer::new(layout, spec.dealt_to(), mark, 0);
         self.restart(&consumer)
     }
@@ -359,9 +405,15 @@ impl Job {
         let Mark { epoch, step } = consumer.mark;
         let to = step.0.saturating_add(steps);
         let mark = if to < consumer.layout.steps() {
-            Mark { epoch, step: Step(to) }
+            Mark {
+                epoch,
+                step: Step(to),
+            }
         } else {
-            Mark { epoch: Epoch(epoch.0.saturating_add(1)), step: Step(0) }
+            Mark {
+                epoch: Epoch(epoch.0.saturating_add(1)),
+                step: Step(0),
+            }
         };
         consumer.move_to(mark);
         self.restart(&consumer)
@@ -373,7 +425,11 @@ impl Job {
         let shared = self.lock_running().clone()?;
         shared.others(sample, tried).find_map(|(tried, other)| {
             let mut data = vec![0; shared.spec.catalog.size(other).0 as usize];
-            shared.read_counted(other, &mut data).0.ok().map(|_| (tried, other, data))
+            shared
+                .read_counted(other, &mut data)
+                .0
+                .ok()
+                .map(|_| (tried, other, data))
         })
     }
 
@@ -390,8 +446,15 @@ impl Job {
     pub fn stats(&self) -> Stats {
         let (counts, kept_bytes) = self.counted();
         // What was skipped need not have been read, nor what was read in its place.
-        let minimum = if counts.skipped == 0 { self.source_minimum(kept_bytes) } else { None };
-        Stats { source_minimum_bytes: minimum, ..counts }
+        let minimum = if counts.skipped == 0 {
+            self.source_minimum(kept_bytes)
+        } else {
+            None
+        };
+        Stats {
+            source_minimum_bytes: minimum,
+            ..counts
+        }
     }
 
     /// What happened so far, without the source minimum: that one takes as long as the job has epochs.
@@ -402,24 +465,41 @@ impl Job {
     /// The same, and what the tiers of a job that runs or ran can hold.
     fn counted(&self) -> (Stats, Option<Vec<u64>>) {
         if let Some(shared) = self.lock_running().clone() {
-            return (Stats::of(self, Some(&shared)), Some(shared.stores.capacities()));
+            return (
+                Stats::of(self, Some(&shared)),
+                Some(shared.stores.capacities()),
+            );
         }
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        ended.map_or_else(|| (Stats::of(self, None), None), |(stats, kept_bytes)| (stats, Some(kept_bytes)))
+        let ended = self
+            .ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        ended.map_or_else(
+            || (Stats::of(self, None), None),
+            |(stats, kept_bytes)| (stats, Some(kept_bytes)),
+        )
     }
 
     /// All that the engine was told, where the job was made to write it down, and the desk to do it again with.
     pub fn recording(&self) -> Option<(Vec<Entry>, Desk)> {
         let shared = self.lock_running().clone()?;
         let entries = shared.state().desk.record()?.to_vec();
-        let consumer = Consumer::new(self.consumer().layout.clone(), shared.spec.dealt_to(), Mark::START, 0);
+        let consumer = Consumer::new(
+            self.consumer().layout.clone(),
+            shared.spec.dealt_to(),
+            Mark::START,
+            0,
+        );
         let desk = self.desk(&consumer, &shared.stores, &[]).ok()?;
         Some((entries, desk))
     }
 
     /// The staging buffer's memory: address and length; none before the first sample is asked for.
     pub fn buffer(&self) -> Option<(usize, usize)> {
-        self.lock_running().as_ref().map(|shared| shared.stores.arena.staging())
+        self.lock_running()
+            .as_ref()
+            .map(|shared| shared.stores.arena.staging())
     }
 
     /// The staging buffer's memory; starts the job, as asking for a sample does.
@@ -436,16 +516,26 @@ impl Job {
     pub fn after_fork(&self) -> Result<Self, JobError> {
         let packed = self.at[0].load(Ordering::Acquire);
         let index = self.at[1].load(Ordering::Acquire) as u32;
-        let mark = Mark { epoch: Epoch((packed >> 32) as u32), step: Step(packed as u32) };
+        let mark = Mark {
+            epoch: Epoch((packed >> 32) as u32),
+            step: Step(packed as u32),
+        };
         // A lock that is only held for reading at the time of the fork can still be read.
-        let (layout, began_with) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let (layout, began_with) = self
+            .course
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let consumer = Consumer::new(layout, began_with, mark, index);
         Ok(Self::at(self.spec(), self.orders().anew(), consumer))
     }
 
     /// Why the trace is not whole, if it is not; known once the job is closed.
     pub fn untraced(&self) -> Option<String> {
-        self.untraced.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.untraced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Ends the job: threads do nothing more for it. Samples in the trainer's hands stay as they are.
@@ -456,7 +546,9 @@ impl Job {
     /// Ends the job, and waits for reads that are under way no longer than `patience`.
     pub fn close_within(&self, patience: Duration) {
         self.closed.store(true, Ordering::Relaxed);
-        let Some(shared) = self.lock_running().take() else { return };
+        let Some(shared) = self.lock_running().take() else {
+            return;
+        };
         shared.close();
         let ended = (Stats::of(self, Some(&shared)), shared.stores.capacities());
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
@@ -468,11 +560,17 @@ impl Job {
     }
 
     fn orders(&self) -> Orders {
-        self.orders.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.orders
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn epochs(&self) -> u32 {
-        self.orders.read().unwrap_or_else(PoisonError::into_inner).epochs()
+        self.orders
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .epochs()
     }
 
     fn consumer(&self) -> MutexGuard<'_, Consumer> {
@@ -486,7 +584,10 @@ impl Job {
     fn note_place(&self, consumer: &Consumer) {
         let Mark { epoch, step } = consumer.mark;
         self.at[1].store(u64::from(consumer.index), Ordering::Release);
-        self.at[0].store(u64::from(epoch.0) << 32 | u64::from(step.0), Ordering::Release);
+        self.at[0].store(
+            u64::from(epoch.0) << 32 | u64::from(step.0),
+            Ordering::Release,
+        );
     }
 }
 

@@ -46,7 +46,13 @@ pub struct Saved {
 }
 
 impl Saved {
-    pub(super) fn of(spec: &JobSpec, layout: &Layout, began_with: u32, mark: Mark, index: u32) -> Self {
+    pub(super) fn of(
+        spec: &JobSpec,
+        layout: &Layout,
+        began_with: u32,
+        mark: Mark,
+        index: u32,
+    ) -> Self {
         let (shuffle, seed) = named(&spec.shuffle);
         Self {
             version: VERSION,
@@ -71,14 +77,19 @@ impl Saved {
         let (shuffle, seed) = named(&spec.shuffle);
         same("version", &self.version, &VERSION)?;
         same("shuffle", &self.shuffle, &shuffle)?;
-        let said = |seed: Option<u64>| seed.map_or_else(|| "none".to_owned(), |seed| seed.to_string());
+        let said =
+            |seed: Option<u64>| seed.map_or_else(|| "none".to_owned(), |seed| seed.to_string());
         same("seed", &said(self.seed), &said(seed))?;
         same("number of samples", &self.samples, &spec.catalog.len())?;
         same("size of the dataset", &self.bytes, &spec.catalog.total().0)?;
         same("tail", &self.tail, &tail_name(spec.tail).to_owned())?;
         same("drop_last", &self.drop_last, &spec.drop_last)?;
         self.check_ranks()?;
-        let deal = if matches!(spec.shuffle, Shuffle::Feistel { .. }) { Deal::Blocked } else { Deal::Strided };
+        let deal = if matches!(spec.shuffle, Shuffle::Feistel { .. }) {
+            Deal::Blocked
+        } else {
+            Deal::Strided
+        };
         let layout = Layout::new(LayoutSpec {
             positions,
             world: self.began_with,
@@ -95,53 +106,96 @@ impl Saved {
             );
         }
         let redealt = layout.redealt(spec.dealt_to())?;
-        Ok(if spec.tail == Tail::Pad { redealt.filled() } else { redealt })
+        Ok(if spec.tail == Tail::Pad {
+            redealt.filled()
+        } else {
+            redealt
+        })
     }
 
     /// All ranks have the same batch size; and where tails are padded for more of them than there are, an epoch has no end.
     fn check_ranks(&self) -> Result<(), JobError> {
-        let Self { began_with, global_batch, .. } = *self;
+        let Self {
+            began_with,
+            global_batch,
+            ..
+        } = *self;
         let divides = began_with > 0 && global_batch > 0 && global_batch.is_multiple_of(began_with);
         if divides && began_with <= RANKS_MAX {
             return Ok(());
         }
-        Err(JobError::BeganWith { began_with, global_batch })
+        Err(JobError::BeganWith {
+            began_with,
+            global_batch,
+        })
     }
 
     /// How many samples of the next batch were handed over already.
-    pub(super) fn index_for(&self, spec: &JobSpec, layout: &Layout, mark: Mark) -> Result<u32, JobError> {
+    pub(super) fn index_for(
+        &self,
+        spec: &JobSpec,
+        layout: &Layout,
+        mark: Mark,
+    ) -> Result<u32, JobError> {
         if self.index > 0 && self.world != spec.dealt_to() {
-            return Err(JobError::MidBatch { index: self.index, then: self.world, now: spec.dealt_to() });
+            return Err(JobError::MidBatch {
+                index: self.index,
+                then: self.world,
+                now: spec.dealt_to(),
+            });
         }
         if self.index > 0 && self.index >= layout.local_len(spec.rank(), mark.step) {
             let then = format!("sample {} of a batch", self.index);
             let now = format!("{} samples", layout.local_len(spec.rank(), mark.step));
-            return Err(JobError::OtherJob { what: "the place", then, now });
+            return Err(JobError::OtherJob {
+                what: "the place",
+                then,
+                now,
+            });
         }
         Ok(self.index)
     }
 
     /// The next batch's place. After the last of an epoch that is the first of the next one.
     pub(super) fn mark(&self, spec: &JobSpec, layout: &Layout) -> Result<Mark, JobError> {
-        let beyond =
-            self.epoch > spec.epochs || self.step > layout.steps() || (self.epoch == spec.epochs && self.step > 0);
+        let beyond = self.epoch > spec.epochs
+            || self.step > layout.steps()
+            || (self.epoch == spec.epochs && self.step > 0);
         if self.step == layout.steps() && self.index == 0 && !beyond {
-            return Ok(Mark { epoch: Epoch(self.epoch + 1), step: Step(0) });
+            return Ok(Mark {
+                epoch: Epoch(self.epoch + 1),
+                step: Step(0),
+            });
         }
         if beyond || self.step == layout.steps() {
             let then = format!("epoch {}, step {}", self.epoch, self.step);
             let now = format!("{} epochs of {} steps", spec.epochs, layout.steps());
-            return Err(JobError::OtherJob { what: "the place", then, now });
+            return Err(JobError::OtherJob {
+                what: "the place",
+                then,
+                now,
+            });
         }
-        Ok(Mark { epoch: Epoch(self.epoch), step: Step(self.step) })
+        Ok(Mark {
+            epoch: Epoch(self.epoch),
+            step: Step(self.step),
+        })
     }
 }
 
-fn same<T: PartialEq + std::fmt::Display>(what: &'static str, then: &T, now: &T) -> Result<(), JobError> {
+fn same<T: PartialEq + std::fmt::Display>(
+    what: &'static str,
+    then: &T,
+    now: &T,
+) -> Result<(), JobError> {
     if then == now {
         return Ok(());
     }
-    Err(JobError::OtherJob { what, then: then.to_string(), now: now.to_string() })
+    Err(JobError::OtherJob {
+        what,
+        then: then.to_string(),
+        now: now.to_string(),
+    })
 }
 
 fn named(shuffle: &Shuffle) -> (String, Option<u64>) {

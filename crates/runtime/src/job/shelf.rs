@@ -22,7 +22,14 @@ pub(super) struct Shelf {
 
 impl Shelf {
     pub(super) fn new(sample_bytes: usize, layout: Layout, rank: Rank, next: Mark) -> Self {
-        Self { sample_bytes, layout, rank, next, epoch: next.epoch, left: VecDeque::new() }
+        Self {
+            sample_bytes,
+            layout,
+            rank,
+            next,
+            epoch: next.epoch,
+            left: VecDeque::new(),
+        }
     }
 
     /// The place of the next sample, and the epoch it is for; none when the staging buffer has no room for its batch. When
@@ -30,7 +37,10 @@ impl Shelf {
     pub(super) fn next(&mut self, stores: &Stores, starving: bool) -> Option<(Part, Epoch)> {
         if self.left.is_empty() {
             let (mark, len) = self.next_batch();
-            self.left = stores.arena.stage_batch(len as usize, self.sample_bytes, starving)?.into();
+            self.left = stores
+                .arena
+                .stage_batch(len as usize, self.sample_bytes, starving)?
+                .into();
             (self.epoch, self.next) = (mark.epoch, self.after(mark));
         }
         Some((self.left.pop_front()?, self.epoch))
@@ -50,9 +60,15 @@ impl Shelf {
 
     fn after(&self, mark: Mark) -> Mark {
         if mark.step.0 + 1 < self.layout.steps() {
-            Mark { step: Step(mark.step.0 + 1), ..mark }
+            Mark {
+                step: Step(mark.step.0 + 1),
+                ..mark
+            }
         } else {
-            Mark { epoch: Epoch(mark.epoch.0 + 1), step: Step(0) }
+            Mark {
+                epoch: Epoch(mark.epoch.0 + 1),
+                step: Step(0),
+            }
         }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use foresee_config::{Config, Threads, TierKind};
 use foresee_core::catalog::Catalog;
 use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
-use foresee_core::model::{Beyond, Contention, Curve, Decoded, Hosts, Model, Scope, System, Tier, Trainer};
+use foresee_core::model::{
+    Beyond, Contention, Curve, Decoded, Hosts, Model, Scope, System, Tier, Trainer,
+};
 use foresee_core::policy::{Assignment, Brief, Policy, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
@@ -16,7 +18,14 @@ use crate::machine;
 use crate::source::{Source, Speed};
 
 /// The policies that a job can run with.
-pub const POLICIES: [&str; 6] = ["foresee", "nopfs", "lobster", "monarch", "staging-buffer", "naive"];
+pub const POLICIES: [&str; 6] = [
+    "foresee",
+    "nopfs",
+    "lobster",
+    "monarch",
+    "staging-buffer",
+    "naive",
+];
 
 /// What nobody measured: rates in MB/s that are right in their order, which is all that choosing an origin needs.
 const MEMORY_MB_PER_S: f64 = 10_000.0;
@@ -46,7 +55,11 @@ pub struct Images {
 impl Images {
     /// What the random numbers of a sample follow from.
     pub(super) fn key(&self, epoch: Epoch, sample: SampleId) -> Key {
-        Key { seed: self.seed, epoch: epoch.0.into(), sample: sample.0.into() }
+        Key {
+            seed: self.seed,
+            epoch: epoch.0.into(),
+            sample: sample.0.into(),
+        }
     }
 }
 
@@ -92,38 +105,66 @@ pub struct JobSpec {
 impl JobSpec {
     /// The order of every epoch.
     pub(super) fn orders(&self) -> Result<Orders, JobError> {
-        Ok(Orders::new(self.shuffle.clone(), self.catalog.len(), self.epochs)?)
+        Ok(Orders::new(
+            self.shuffle.clone(),
+            self.catalog.len(),
+            self.epochs,
+        )?)
     }
 
     /// How positions are dealt to ranks and steps.
     pub(super) fn layout(&self, positions: u64) -> Result<Layout, JobError> {
         if self.rank >= self.world {
-            return Err(JobError::Rank { rank: self.rank, world: self.world });
+            return Err(JobError::Rank {
+                rank: self.rank,
+                world: self.world,
+            });
         }
         if self.epochs == 0 {
             return Err(JobError::NoEpochs);
         }
         let world = self.dealt_to();
-        let global_batch = self.batch_size.checked_mul(world).ok_or(JobError::BatchTooLarge)?;
-        let deal = if matches!(self.shuffle, Shuffle::Feistel { .. }) { Deal::Blocked } else { Deal::Strided };
+        let global_batch = self
+            .batch_size
+            .checked_mul(world)
+            .ok_or(JobError::BatchTooLarge)?;
+        let deal = if matches!(self.shuffle, Shuffle::Feistel { .. }) {
+            Deal::Blocked
+        } else {
+            Deal::Strided
+        };
         let (tail, drop_last) = (self.tail, self.drop_last);
-        Ok(Layout::new(LayoutSpec { positions, world, global_batch, deal, tail, drop_last })?)
+        Ok(Layout::new(LayoutSpec {
+            positions,
+            world,
+            global_batch,
+            deal,
+            tail,
+            drop_last,
+        })?)
     }
 
     /// The policy, if a job can run with it.
     pub(super) fn policy(&self) -> Result<&'static dyn Policy, JobError> {
         let known = POLICIES.contains(&self.policy.as_str());
-        by_name(&self.policy).filter(|_| known).ok_or_else(|| JobError::Policy(self.policy.clone()))
+        by_name(&self.policy)
+            .filter(|_| known)
+            .ok_or_else(|| JobError::Policy(self.policy.clone()))
     }
 
     /// What a sample is in the staging buffer, where that is the same for all.
     pub(super) fn decoded_bytes(&self) -> Option<u64> {
-        self.images.as_ref().map(|images| images.pipeline.output().bytes as u64)
+        self.images
+            .as_ref()
+            .map(|images| images.pipeline.output().bytes as u64)
     }
 
     /// Checks what needs the machine: that samples fit the staging buffer, and memory what is asked of it.
     pub(super) fn check(&self) -> Result<(), JobError> {
-        let staged = |sample| self.decoded_bytes().map_or_else(|| self.catalog.size(sample), Bytes);
+        let staged = |sample| {
+            self.decoded_bytes()
+                .map_or_else(|| self.catalog.size(sample), Bytes)
+        };
         let largest = self.catalog.samples().max_by_key(|sample| staged(*sample));
         if let Some(sample) = largest
             && staged(sample).0 > self.config.staging.capacity_bytes
@@ -135,16 +176,31 @@ impl JobSpec {
                 capacity: Bytes(self.config.staging.capacity_bytes),
             });
         }
-        let memory_tiers = self.config.tiers.iter().filter(|tier| tier.kind == TierKind::Memory);
-        let places = self.config.tiers.iter().enumerate().filter(|(_, tier)| tier.kind == TierKind::Memory);
+        let memory_tiers = self
+            .config
+            .tiers
+            .iter()
+            .filter(|tier| tier.kind == TierKind::Memory);
+        let places = self
+            .config
+            .tiers
+            .iter()
+            .enumerate()
+            .filter(|(_, tier)| tier.kind == TierKind::Memory);
         let places: Vec<usize> = places.map(|(place, _)| place).collect();
         if let [first, second, ..] = places[..] {
-            return Err(JobError::TwoMemoryTiers { tiers: [first, second] });
+            return Err(JobError::TwoMemoryTiers {
+                tiers: [first, second],
+            });
         }
-        let wanted =
-            memory_tiers.map(|tier| tier.capacity_bytes).fold(self.config.staging.capacity_bytes, u64::saturating_add);
+        let wanted = memory_tiers
+            .map(|tier| tier.capacity_bytes)
+            .fold(self.config.staging.capacity_bytes, u64::saturating_add);
         match machine::memory_bytes() {
-            Some(there) if wanted > there => Err(JobError::Memory { wanted: Bytes(wanted), there: Bytes(there) }),
+            Some(there) if wanted > there => Err(JobError::Memory {
+                wanted: Bytes(wanted),
+                there: Bytes(there),
+            }),
             _ => Ok(()),
         }
     }
@@ -172,14 +228,30 @@ impl JobSpec {
         let system = Arc::new(self.system(kept)?);
         let hosts = Hosts::new(layout.world(), 1);
         let (catalog, assignment) = (Arc::clone(&self.catalog), self.assignment);
-        Ok(Brief { catalog, orders, layout, system, hosts, assignment, peers: false, start, held: held.into() })
+        Ok(Brief {
+            catalog,
+            orders,
+            layout,
+            system,
+            hosts,
+            assignment,
+            peers: false,
+            start,
+            held: held.into(),
+        })
     }
 
     /// What reads cost, as far as it is known.
     pub(super) fn model(&self, brief: &Brief) -> Arc<Model> {
         let unlimited = Rate(UNLIMITED_MB_PER_S);
-        let decoded = self.decoded_bytes().map_or(Decoded::AsIs, |bytes| Decoded::Fixed(Bytes(bytes)));
-        let trainer = Trainer { compute: unlimited, preprocess: unlimited, decoded };
+        let decoded = self
+            .decoded_bytes()
+            .map_or(Decoded::AsIs, |bytes| Decoded::Fixed(Bytes(bytes)));
+        let trainer = Trainer {
+            compute: unlimited,
+            preprocess: unlimited,
+            decoded,
+        };
         Arc::new(Model::new(&brief.system, &trainer, 1))
     }
 
@@ -187,10 +259,22 @@ impl JobSpec {
         let flat = |rate| Curve::new(vec![(1, rate)], Beyond::Clamp);
         let tier = |name: &str, capacity, threads, rate| -> Result<Tier, JobError> {
             let (read, write) = (flat(rate)?, flat(rate)?);
-            Ok(Tier { name: name.into(), capacity: Bytes(capacity), scope: Scope::Rank, threads, read, write })
+            Ok(Tier {
+                name: name.into(),
+                capacity: Bytes(capacity),
+                scope: Scope::Rank,
+                threads,
+                read,
+                write,
+            })
         };
         let (threads, _) = self.staging_threads();
-        let mut tiers = vec![tier("staging", self.config.staging.capacity_bytes, threads, MEMORY_MB_PER_S)?];
+        let mut tiers = vec![tier(
+            "staging",
+            self.config.staging.capacity_bytes,
+            threads,
+            MEMORY_MB_PER_S,
+        )?];
         for (config, &capacity) in self.config.tiers.iter().zip(kept) {
             tiers.push(match config.kind {
                 TierKind::Memory => tier("memory", capacity, config.threads, MEMORY_MB_PER_S)?,
@@ -199,7 +283,10 @@ impl JobSpec {
         }
         let speed = match self.source.speed() {
             Some(speed) => speed,
-            None => Speed { curve: flat(SOURCE_MB_PER_S)?, latency: Seconds::ZERO },
+            None => Speed {
+                curve: flat(SOURCE_MB_PER_S)?,
+                latency: Seconds::ZERO,
+            },
         };
         Ok(System {
             network: Rate(UNLIMITED_MB_PER_S),
@@ -235,7 +322,9 @@ fn knee(speed: &Speed, sample: Bytes) -> u32 {
         rate.0 * busy.min(1.0)
     };
     let best = (2..=READERS_MAX).map(throughput).fold(0.0, f64::max);
-    (2..=READERS_MAX).find(|&readers| throughput(readers) >= 0.98 * best).unwrap_or(READERS_MAX)
+    (2..=READERS_MAX)
+        .find(|&readers| throughput(readers) >= 0.98 * best)
+        .unwrap_or(READERS_MAX)
 }
 
 #[cfg(test)]
@@ -244,19 +333,33 @@ mod tests {
 
     fn readers(points: &[(u32, f64)], latency_s: f64) -> u32 {
         let curve = Curve::new(points.to_vec(), Beyond::Clamp).unwrap();
-        knee(&Speed { curve, latency: Seconds(latency_s) }, Bytes(100_000))
+        knee(
+            &Speed {
+                curve,
+                latency: Seconds(latency_s),
+            },
+            Bytes(100_000),
+        )
     }
 
     #[test]
     fn as_many_threads_read_as_get_nearly_all_of_an_emulated_storage() {
-        assert_eq!(readers(&[(1, 50.0)], 0.0), 2, "one reads while the other brings in");
+        assert_eq!(
+            readers(&[(1, 50.0)], 0.0),
+            2,
+            "one reads while the other brings in"
+        );
         assert_eq!(readers(&[(1, 20.0), (4, 50.0), (8, 50.5)], 0.0), 4);
         assert_eq!(readers(&[(1, 20.0), (4, 50.0), (8, 10.0)], 0.0), 4);
     }
 
     #[test]
     fn threads_that_wait_for_their_first_byte_are_made_up_for() {
-        assert_eq!(readers(&[(1, 50.0)], 0.002), 3, "half of the time of a read is its latency");
+        assert_eq!(
+            readers(&[(1, 50.0)], 0.002),
+            3,
+            "half of the time of a read is its latency"
+        );
         assert_eq!(readers(&[(1, 50.0)], 0.020), 12);
         assert_eq!(readers(&[(1, 50.0)], 1.0), 63);
     }

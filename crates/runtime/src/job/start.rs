@@ -55,13 +55,17 @@ impl Job {
     /// Goes on where the consumer stands now; what tiers hold stays.
     pub(super) fn restart(&self, consumer: &Consumer) -> Result<(), JobError> {
         self.note_place(consumer);
-        let Some(shared) = self.lock_running().clone() else { return Ok(()) };
+        let Some(shared) = self.lock_running().clone() else {
+            return Ok(());
+        };
         self.leave_course();
         if consumer.mark.epoch.0 >= self.epochs() {
             return Ok(());
         }
         // What is being written to a disk is about to be held: without it, it would be read from the source again.
-        let written = shared.ready.wait_timeout_while(shared.state(), WRITTEN_AFTER, |state| state.keeping > 0);
+        let written = shared
+            .ready
+            .wait_timeout_while(shared.state(), WRITTEN_AFTER, |state| state.keeping > 0);
         let (mut state, _) = written.unwrap_or_else(PoisonError::into_inner);
         let held = shared.stores.held();
         let desk = self.desk(consumer, &shared.stores, &held)?;
@@ -83,14 +87,24 @@ impl Job {
 
     /// A file has another size than when it was listed: all are measured again, and the job begins anew with what they are
     /// now. False where they cannot be; then what is wrong with the sample is said.
-    pub(super) fn measure_again(&self, consumer: &mut Consumer, shared: &Shared) -> Result<bool, JobError> {
+    pub(super) fn measure_again(
+        &self,
+        consumer: &mut Consumer,
+        shared: &Shared,
+    ) -> Result<bool, JobError> {
         self.measured.fetch_add(1, Ordering::Relaxed);
         let Some(Ok(measured)) = shared.spec.source.dataset().map(Dataset::measure_again) else {
             self.measured.store(MEASURED_MAX, Ordering::Relaxed);
             return Ok(false);
         };
-        tracing::warn!("files have other sizes than when they were listed: all were measured again");
-        let spec = JobSpec { catalog: measured.catalog, dataset: measured.digest, ..(*shared.spec).clone() };
+        tracing::warn!(
+            "files have other sizes than when they were listed: all were measured again"
+        );
+        let spec = JobSpec {
+            catalog: measured.catalog,
+            dataset: measured.digest,
+            ..(*shared.spec).clone()
+        };
         spec.check()?;
         consumer.begin_step_anew();
         self.lock_running().take();
@@ -112,18 +126,28 @@ impl Job {
         let desk = self.desk(consumer, &stores, &held)?;
         if let Ok(mut began) = self.began.lock() {
             let held = held.iter().map(|(sample, _)| *sample).collect();
-            *began = Began { mark: consumer.mark, held, minimum_bytes: OnceCell::new() };
+            *began = Began {
+                mark: consumer.mark,
+                held,
+                minimum_bytes: OnceCell::new(),
+            };
         }
         let (staging, auto) = spec.staging_threads();
         let threads: Vec<u32> = spec.config.tiers.iter().map(|tier| tier.threads).collect();
         let lanes = Lanes::new(
             staging,
             &threads,
-            auto.then(|| Auto { cores: machine::cores(), helped: spec.images.is_none() }),
+            auto.then(|| Auto {
+                cores: machine::cores(),
+                helped: spec.images.is_none(),
+            }),
         );
         let most = lanes.most();
         let (mean_bytes, largest_bytes) = self.sizes();
-        let window = Window::new(WINDOW_BYTES.max(largest_bytes), spec.config.staging.capacity_bytes);
+        let window = Window::new(
+            WINDOW_BYTES.max(largest_bytes),
+            spec.config.staging.capacity_bytes,
+        );
         let mut state = State::new(desk, lanes, stores.tiers.len() + 1, window);
         state.shelf = self.shelf(consumer);
         state.evict(&stores);
@@ -144,15 +168,22 @@ impl Job {
             generation: fork::generation(),
         });
         let work: Arc<dyn Work> = Arc::clone(&shared) as Arc<dyn Work>;
-        pool.join(&work, most).map_err(|cause| JobError::Threads { cause: Arc::new(cause) })?;
+        pool.join(&work, most).map_err(|cause| JobError::Threads {
+            cause: Arc::new(cause),
+        })?;
         Ok(shared)
     }
 
     fn trace(&self) -> Result<Option<Trace>, JobError> {
         let spec = self.spec();
-        let Some(path) = &spec.config.trace else { return Ok(None) };
+        let Some(path) = &spec.config.trace else {
+            return Ok(None);
+        };
         let path = trace::path_of(path, spec.rank, spec.world);
-        let unwritable = |cause| JobError::Trace { path: path.clone(), cause: Arc::new(cause) };
+        let unwritable = |cause| JobError::Trace {
+            path: path.clone(),
+            cause: Arc::new(cause),
+        };
         Trace::create(&path).map(Some).map_err(unwritable)
     }
 
@@ -160,7 +191,12 @@ impl Job {
     fn shelf(&self, consumer: &Consumer) -> Option<Shelf> {
         let spec = self.spec();
         let len = spec.decoded_bytes()? as usize;
-        Some(Shelf::new(len, consumer.layout.clone(), spec.rank(), consumer.mark))
+        Some(Shelf::new(
+            len,
+            consumer.layout.clone(),
+            spec.rank(),
+            consumer.mark,
+        ))
     }
 
     /// What a sample takes of the staging buffer, on average and at most.
@@ -168,7 +204,8 @@ impl Job {
         let spec = self.spec();
         let largest = spec.catalog.largest().0;
         let mean = spec.catalog.total().0 / u64::from(spec.catalog.len().max(1));
-        spec.decoded_bytes().map_or((mean, largest), |bytes| (bytes, bytes))
+        spec.decoded_bytes()
+            .map_or((mean, largest), |bytes| (bytes, bytes))
     }
 
     /// An engine where the consumer stands, with what the tiers hold.
@@ -183,25 +220,49 @@ impl Job {
         let course = (consumer.layout.clone(), consumer.mark);
         let brief = spec.brief(self.orders(), course, &kept, held)?;
         let policy = spec.policy()?;
-        let unsupported = |cause| JobError::Unsupported { policy: spec.policy.clone(), cause };
+        let unsupported = |cause| JobError::Unsupported {
+            policy: spec.policy.clone(),
+            cause,
+        };
         let mut plan = policy.plan(&brief).map_err(unsupported)?;
         let model = spec.model(&brief);
         let engine = Engine::new(&brief, &mut plan, Arc::clone(&model), spec.rank());
-        Ok(Desk::new(engine, model, kept.len() + 1, spec.catalog.len(), held, spec.record))
+        Ok(Desk::new(
+            engine,
+            model,
+            kept.len() + 1,
+            spec.catalog.len(),
+            held,
+            spec.record,
+        ))
     }
 
     fn open_stores(&self, pool: &Arc<Pool>) -> Result<(Stores, Grant), JobError> {
         let spec = self.spec();
         let total = spec.catalog.total().0;
-        let memory = spec.config.tiers.iter().find(|tier| tier.kind == TierKind::Memory);
-        let does_keep = matches!(spec.policy.as_str(), "foresee" | "nopfs" | "lobster" | "monarch");
-        let (wanted, capacity) = memory.filter(|_| does_keep).map_or((0, 0), |tier| (total, tier.capacity_bytes));
+        let memory = spec
+            .config
+            .tiers
+            .iter()
+            .find(|tier| tier.kind == TierKind::Memory);
+        let does_keep = matches!(
+            spec.policy.as_str(),
+            "foresee" | "nopfs" | "lobster" | "monarch"
+        );
+        let (wanted, capacity) = memory
+            .filter(|_| does_keep)
+            .map_or((0, 0), |tier| (total, tier.capacity_bytes));
         let grant = Grant::new(pool, &spec.config, wanted, capacity);
         let granted = grant.bytes;
         let (samples, largest) = (u64::from(spec.catalog.len()), spec.catalog.largest().0);
-        let keeps = Keeps { bytes: granted, samples, largest };
-        let arena = Arena::new(spec.config.staging.capacity_bytes, keeps)
-            .map_err(system("cannot get memory for the staging buffer and the memory tier"))?;
+        let keeps = Keeps {
+            bytes: granted,
+            samples,
+            largest,
+        };
+        let arena = Arena::new(spec.config.staging.capacity_bytes, keeps).map_err(system(
+            "cannot get memory for the staging buffer and the memory tier",
+        ))?;
         let mut tiers = Vec::new();
         for tier in &spec.config.tiers {
             let store = match &tier.kind {
@@ -221,7 +282,12 @@ impl Job {
 
 /// Opens the cache of this dataset and rank; caches of other datasets that this rank left behind make way.
 fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobError> {
-    let TierKind::Disk { path, free_space_floor_bytes, trust_folder } = &tier.kind else {
+    let TierKind::Disk {
+        path,
+        free_space_floor_bytes,
+        trust_folder,
+    } = &tier.kind
+    else {
         unreachable!("only tiers on disk are opened")
     };
     let suffix = format!("-rank{}", spec.rank);
@@ -236,7 +302,10 @@ fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobEr
     };
     let disk = pool.disks().open(&disk_spec).map_err(Arc::new)?;
     // They stay as long as there is space for all.
-    let wanted = tier.capacity_bytes.saturating_sub(disk.held_bytes().0).saturating_add(*free_space_floor_bytes);
+    let wanted = tier
+        .capacity_bytes
+        .saturating_sub(disk.held_bytes().0)
+        .saturating_add(*free_space_floor_bytes);
     if DiskTier::free_space(path).is_some_and(|free| free.0 < wanted) {
         match DiskTier::remove_stale(&disk_spec, &suffix) {
             Ok(removed) => {
@@ -252,13 +321,23 @@ fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobEr
 }
 
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> JobError {
-    move |cause| JobError::System { what, cause: Arc::new(cause) }
+    move |cause| JobError::System {
+        what,
+        cause: Arc::new(cause),
+    }
 }
 
 /// What has to be looked at in the source before a tier's copy is served.
 fn looks(spec: &JobSpec, stores: &Stores) -> Looks {
-    let on_disk = stores.tiers.iter().any(|store| matches!(store, Store::Disk(..)));
-    if on_disk && !spec.config.source.immutable { Looks::of(spec.catalog.len()) } else { Looks::at_nothing() }
+    let on_disk = stores
+        .tiers
+        .iter()
+        .any(|store| matches!(store, Store::Disk(..)));
+    if on_disk && !spec.config.source.immutable {
+        Looks::of(spec.catalog.len())
+    } else {
+        Looks::at_nothing()
+    }
 }
 
 impl Shared {
@@ -280,7 +359,12 @@ impl Shared {
         }
         if !self.is_busy() {
             self.stores.close();
-            drop(self.grant.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(
+                self.grant
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take(),
+            );
         }
     }
 

@@ -222,12 +222,18 @@ impl State {
     pub(super) fn take(&mut self) -> Option<Taken> {
         match self.slots.front()? {
             Slot::Pending => return None,
-            Slot::Failed(failure) => return Some(Err((failure.sample, Arc::clone(&failure.cause)))),
+            Slot::Failed(failure) => {
+                return Some(Err((failure.sample, Arc::clone(&failure.cause))));
+            }
             Slot::Ready(_) => {}
         }
-        let Some(Slot::Ready(staged)) = self.slots.pop_front() else { return None };
+        let Some(Slot::Ready(staged)) = self.slots.pop_front() else {
+            return None;
+        };
         self.first += 1;
-        let Some(Consumed::Staged(counted)) = self.desk.consume() else { unreachable!("what was staged is consumed") };
+        let Some(Consumed::Staged(counted)) = self.desk.consume() else {
+            unreachable!("what was staged is consumed")
+        };
         Some(Ok((staged, counted)))
     }
 
@@ -241,7 +247,11 @@ impl State {
 
     /// A sample that is read on demand counts as failed until it has been read.
     pub(super) fn hold_failed(&mut self, sample: SampleId, part: Option<(Part, Epoch)>) {
-        self.slots.push_front(Slot::Failed(Failure { sample, cause: Arc::new(ReadError::Empty), part }));
+        self.slots.push_front(Slot::Failed(Failure {
+            sample,
+            cause: Arc::new(ReadError::Empty),
+            part,
+        }));
     }
 
     /// It failed again.
@@ -275,7 +285,10 @@ impl State {
     /// Whether the trainer waits for a sample that will not come before it gives something back; then the engine is told
     /// that it did.
     pub(super) fn forgive_if_stuck(&mut self) -> bool {
-        let idle = self.slots.is_empty() && self.queue.is_empty() && self.staging == 0 && self.parked.is_none();
+        let idle = self.slots.is_empty()
+            && self.queue.is_empty()
+            && self.staging == 0
+            && self.parked.is_none();
         if !idle || self.lent.is_empty() {
             return false;
         }

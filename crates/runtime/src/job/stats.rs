@@ -96,8 +96,15 @@ impl Stats {
         if let Some(shared) = shared {
             let now = shared.state();
             stats.count(&now.tally, now.counts);
-            stats.stall_by_s = now.causes.by_name().into_iter().filter(|(_, stall_s)| *stall_s > 0.0).collect();
-            stats.threads = std::iter::once(now.lanes.staging()).chain(now.lanes.of_tiers()).collect();
+            stats.stall_by_s = now
+                .causes
+                .by_name()
+                .into_iter()
+                .filter(|(_, stall_s)| *stall_s > 0.0)
+                .collect();
+            stats.threads = std::iter::once(now.lanes.staging())
+                .chain(now.lanes.of_tiers())
+                .collect();
         }
         stats
     }
@@ -131,26 +138,47 @@ impl Stats {
     }
 
     fn count(&mut self, tally: &Tally, counts: Counts) {
-        let Counts { batches, samples, bytes, retries, skipped, lost, stale, not_kept, outside } = counts;
+        let Counts {
+            batches,
+            samples,
+            bytes,
+            retries,
+            skipped,
+            lost,
+            stale,
+            not_kept,
+            outside,
+        } = counts;
         (self.batches, self.samples, self.bytes) = (batches, samples, bytes);
         (self.retries, self.skipped, self.lost) = (retries, skipped, lost);
         (self.stale, self.not_kept, self.outside) = (stale, not_kept, outside);
         self.stall_s = tally.stall.0;
         self.source_bytes = tally.source.bytes.0;
-        let reads = |count: &Count| Reads { samples: count.reads, bytes: count.bytes.0, thread_s: count.took.0 };
+        let reads = |count: &Count| Reads {
+            samples: count.reads,
+            bytes: count.bytes.0,
+            thread_s: count.took.0,
+        };
         self.origins.insert("source".into(), reads(&tally.source));
         for (index, count) in tally.tiers.iter().enumerate().skip(1) {
             self.origins.insert(format!("tier{index}"), reads(count));
         }
         let all: u64 = self.origins.values().map(|reads| reads.bytes).sum();
-        self.hit_ratio = if all == 0 { 0.0 } else { 1.0 - self.source_bytes as f64 / all as f64 };
+        self.hit_ratio = if all == 0 {
+            0.0
+        } else {
+            1.0 - self.source_bytes as f64 / all as f64
+        };
     }
 }
 
 impl Job {
     /// What is used is not what it was when the run began: nobody knows any more how little could have been read.
     pub(super) fn leave_course(&self) {
-        self.began.lock().unwrap_or_else(PoisonError::into_inner).minimum_bytes = OnceCell::from(None);
+        self.began
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .minimum_bytes = OnceCell::from(None);
     }
 
     /// The fewest bytes that this job can read from the source, from where this run began; none where its epochs have no
@@ -163,13 +191,24 @@ impl Job {
         }
         let began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let minimum = |kept: &[u64]| {
-            let (layout, _) = self.course.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let (layout, _) = self
+                .course
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone();
             let brief = spec.brief(orders, (layout, began.mark), kept, &[]).ok()?;
             lone_minimum(&brief, spec.rank(), &began.held).map(|bytes| bytes.0)
         };
         match kept_bytes {
             Some(kept) => *began.minimum_bytes.get_or_init(|| minimum(&kept)),
-            None => minimum(&spec.config.tiers.iter().map(|tier| tier.capacity_bytes).collect::<Vec<_>>()),
+            None => minimum(
+                &spec
+                    .config
+                    .tiers
+                    .iter()
+                    .map(|tier| tier.capacity_bytes)
+                    .collect::<Vec<_>>(),
+            ),
         }
     }
 }
@@ -178,7 +217,11 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mb = |bytes: u64| bytes as f64 / 1e6;
         let rate = self.samples as f64 / self.elapsed_s.max(1e-9);
-        writeln!(f, "policy      {} (rank {} of {})", self.policy, self.rank, self.world_size)?;
+        writeln!(
+            f,
+            "policy      {} (rank {} of {})",
+            self.policy, self.rank, self.world_size
+        )?;
         writeln!(
             f,
             "delivered   {} samples, {:.1} MB in {} batches, {:.2} s, {rate:.0} samples/s",
@@ -187,22 +230,40 @@ impl fmt::Display for Stats {
             self.batches,
             self.elapsed_s
         )?;
-        let first = self.first_batch_s.map_or_else(|| "none yet".into(), |seconds| format!("{seconds:.3} s"));
+        let first = self
+            .first_batch_s
+            .map_or_else(|| "none yet".into(), |seconds| format!("{seconds:.3} s"));
         writeln!(f, "first batch {first}")?;
-        let causes: Vec<String> =
-            self.stall_by_s.iter().map(|(cause, stall_s)| format!("{cause} {stall_s:.2} s")).collect();
+        let causes: Vec<String> = self
+            .stall_by_s
+            .iter()
+            .map(|(cause, stall_s)| format!("{cause} {stall_s:.2} s"))
+            .collect();
         let part = 100.0 * self.stall_s / self.elapsed_s.max(1e-9);
-        let causes = if causes.is_empty() { String::new() } else { format!(": {}", causes.join(", ")) };
+        let causes = if causes.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", causes.join(", "))
+        };
         writeln!(f, "stalled     {:.2} s ({part:.0} %){causes}", self.stall_s)?;
         for (origin, reads) in self.origins.iter().filter(|(_, reads)| reads.samples > 0) {
-            writeln!(f, "from {origin:<7}{} samples, {:.1} MB", reads.samples, mb(reads.bytes))?;
+            writeln!(
+                f,
+                "from {origin:<7}{} samples, {:.1} MB",
+                reads.samples,
+                mb(reads.bytes)
+            )?;
         }
         writeln!(f, "hit ratio   {:.3}", self.hit_ratio)?;
         let minimum = self.source_minimum_bytes.map_or_else(
             || "its minimum is not known".into(),
             |minimum| format!("the whole job's minimum is {:.1} MB", mb(minimum)),
         );
-        writeln!(f, "source      {:.1} MB read, {minimum}", mb(self.source_bytes))?;
+        writeln!(
+            f,
+            "source      {:.1} MB read, {minimum}",
+            mb(self.source_bytes)
+        )?;
         let threads: Vec<String> = self.threads.iter().map(u32::to_string).collect();
         write!(f, "threads     {}", threads.join(" + "))?;
         let troubles = [

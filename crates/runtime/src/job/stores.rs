@@ -42,19 +42,31 @@ impl Closable {
     }
 
     fn disk(&self) -> Option<Arc<DiskView>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Lets go of the folder; where a thread is in it, the end of its read or write does.
     fn close(&self) {
-        let disk = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
+        let disk = self
+            .0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         // After the lock: nobody waits for files to be closed.
         drop(disk);
     }
 
     /// Reads a sample where nothing has to be waited for but the copy; false where it cannot be had so.
-    pub(super) fn read_at_once(&self, sample: SampleId, into: &mut [u8]) -> Result<bool, ReadError> {
-        self.disk().map_or(Ok(false), |disk| Ok(disk.read_at_once(sample, into)?))
+    pub(super) fn read_at_once(
+        &self,
+        sample: SampleId,
+        into: &mut [u8],
+    ) -> Result<bool, ReadError> {
+        self.disk()
+            .map_or(Ok(false), |disk| Ok(disk.read_at_once(sample, into)?))
     }
 
     /// Whether what it holds of a sample is what the sample is `now`.
@@ -70,7 +82,9 @@ impl Closable {
         sum: u64,
         stamp: Option<Stamp>,
     ) -> Result<Kept, TierError> {
-        self.disk().map_or(Ok(Kept::NoRoom), |disk| disk.keep_summed(sample, data, sum, stamp))
+        self.disk().map_or(Ok(Kept::NoRoom), |disk| {
+            disk.keep_summed(sample, data, sum, stamp)
+        })
     }
 
     /// Whether so many bytes cannot be kept at present.
@@ -81,11 +95,13 @@ impl Closable {
 
 impl Tier for Closable {
     fn keep(&self, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> Result<Kept, TierError> {
-        self.disk().map_or(Ok(Kept::NoRoom), |disk| disk.keep(sample, data, stamp))
+        self.disk()
+            .map_or(Ok(Kept::NoRoom), |disk| disk.keep(sample, data, stamp))
     }
 
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
-        self.disk().map_or(Ok(Found::NotHeld), |disk| disk.read(sample, into))
+        self.disk()
+            .map_or(Ok(Found::NotHeld), |disk| disk.read(sample, into))
     }
 
     fn evict(&self, sample: SampleId) {
@@ -115,7 +131,11 @@ impl Grant {
                 "the memory tier has {bytes} B left of {capacity} B: other jobs with the same configuration have the rest"
             );
         }
-        Self { pool: Arc::clone(pool), budget: budget.clone(), bytes }
+        Self {
+            pool: Arc::clone(pool),
+            budget: budget.clone(),
+            bytes,
+        }
     }
 }
 
@@ -180,7 +200,10 @@ impl Stores {
     pub(super) fn held(&self) -> Vec<(SampleId, TierId)> {
         let numbers = (1..=self.tiers.len()).map(|number| TierId(number as u8));
         let held = |number| self.tier(number).map(|tier| (tier.held(), number));
-        numbers.filter_map(held).flat_map(|(held, tier)| held.into_iter().map(move |sample| (sample, tier))).collect()
+        numbers
+            .filter_map(held)
+            .flat_map(|(held, tier)| held.into_iter().map(move |sample| (sample, tier)))
+            .collect()
     }
 
     /// A place for a sample that is staged: where it is to stay, if it stays in memory, else in the staging buffer. When
@@ -188,12 +211,17 @@ impl Stores {
     pub(super) fn place(&self, read: &Read, starving: bool) -> Option<Filling> {
         let len = read.bytes.0 as usize;
         let kept = self.place_to_stay(read);
-        kept.or_else(|| self.arena.stage(len)).or_else(|| starving.then(|| self.arena.own(len)))
+        kept.or_else(|| self.arena.stage(len))
+            .or_else(|| starving.then(|| self.arena.own(len)))
     }
 
     /// A place for a sample that stays in memory.
     pub(super) fn place_to_stay(&self, read: &Read) -> Option<Filling> {
-        if self.stays_in_memory(read) { self.arena.keep(read.bytes.0 as usize) } else { None }
+        if self.stays_in_memory(read) {
+            self.arena.keep(read.bytes.0 as usize)
+        } else {
+            None
+        }
     }
 
     /// A place for a sample that is read for a tier only.
@@ -208,6 +236,7 @@ impl Stores {
     }
 
     fn stays_in_memory(&self, read: &Read) -> bool {
-        read.keep.is_some_and(|tier| matches!(self.store(tier), Store::Memory(_)))
+        read.keep
+            .is_some_and(|tier| matches!(self.store(tier), Store::Memory(_)))
     }
 }

@@ -78,10 +78,27 @@ impl Reads {
 impl Lanes {
     /// So many threads for the staging buffer, to begin with where `auto` is given, and for each tier.
     pub(super) fn new(staging: u32, tiers: &[u32], auto: Option<Auto>) -> Self {
-        let lane = |lane, most| Threads { lane, most, busy: 0, done: false };
-        let tiers = tiers.iter().enumerate().map(|(index, &most)| lane(Lane::Tier(TierId(index as u8 + 1)), most));
-        let threads = std::iter::once(lane(Lane::Staging, staging)).chain(tiers).collect();
-        Self { threads, own: 0, auto, reads: Reads::default(), quick_looks: 0, doubt: 1 }
+        let lane = |lane, most| Threads {
+            lane,
+            most,
+            busy: 0,
+            done: false,
+        };
+        let tiers = tiers
+            .iter()
+            .enumerate()
+            .map(|(index, &most)| lane(Lane::Tier(TierId(index as u8 + 1)), most));
+        let threads = std::iter::once(lane(Lane::Staging, staging))
+            .chain(tiers)
+            .collect();
+        Self {
+            threads,
+            own: 0,
+            auto,
+            reads: Reads::default(),
+            quick_looks: 0,
+            doubt: 1,
+        }
     }
 
     /// How many threads all lanes can use at present.
@@ -100,20 +117,29 @@ impl Lanes {
     }
 
     pub(super) fn has_room(&self, lane: Lane) -> bool {
-        self.threads.iter().any(|threads| threads.lane == lane && threads.busy < threads.most)
+        self.threads
+            .iter()
+            .any(|threads| threads.lane == lane && threads.busy < threads.most)
     }
 
     /// Whether a lane has a thread to spare.
     pub(super) fn any_has_room(&self) -> bool {
-        self.threads.iter().any(|threads| !threads.done && threads.busy < threads.most)
+        self.threads
+            .iter()
+            .any(|threads| !threads.done && threads.busy < threads.most)
     }
 
     /// The tiers' lanes that have something left to do and a thread to spare, or get one, where they are helped.
     pub(super) fn tiers(&self, helped: bool) -> [Option<Lane>; 4] {
         let mut free = [None; 4];
-        let has_thread = |threads: &Threads| threads.busy < threads.most || (helped && threads.most > 0);
-        let lanes = self.threads[1..].iter().filter(|threads| !threads.done && has_thread(threads));
-        lanes.zip(&mut free).for_each(|(threads, place)| *place = Some(threads.lane));
+        let has_thread =
+            |threads: &Threads| threads.busy < threads.most || (helped && threads.most > 0);
+        let lanes = self.threads[1..]
+            .iter()
+            .filter(|threads| !threads.done && has_thread(threads));
+        lanes
+            .zip(&mut free)
+            .for_each(|(threads, place)| *place = Some(threads.lane));
         free
     }
 
@@ -150,8 +176,16 @@ impl Lanes {
 
     /// A read took so long, and slept for a part of it.
     pub(super) fn learn(&mut self, took_s: f64, slept_s: f64) {
-        let Reads { number, took_s: so_far_s, slept_s: slept_so_far_s } = self.reads;
-        self.reads = Reads { number: number + 1, took_s: so_far_s + took_s, slept_s: slept_so_far_s + slept_s };
+        let Reads {
+            number,
+            took_s: so_far_s,
+            slept_s: slept_so_far_s,
+        } = self.reads;
+        self.reads = Reads {
+            number: number + 1,
+            took_s: so_far_s + took_s,
+            slept_s: slept_so_far_s + slept_s,
+        };
         if slept_s > SLOW_S && self.are_quick() {
             self.doubt_quickness();
         }
@@ -159,7 +193,11 @@ impl Lanes {
             return;
         }
         let awake = std::mem::take(&mut self.reads).awake();
-        self.quick_looks = if awake >= AWAKE_WHEN_QUICK { self.quick_looks.saturating_add(1) } else { 0 };
+        self.quick_looks = if awake >= AWAKE_WHEN_QUICK {
+            self.quick_looks.saturating_add(1)
+        } else {
+            0
+        };
         let quick = self.are_quick();
         if let Some(auto) = self.auto {
             self.threads[0].most = auto.suggested(awake, quick);
@@ -195,12 +233,26 @@ mod tests {
 
     #[test]
     fn threads_that_sleep_are_multiplied_and_threads_that_copy_are_not() {
-        let mut lanes = Lanes::new(2, &[], Some(Auto { cores: 2, helped: false }));
+        let mut lanes = Lanes::new(
+            2,
+            &[],
+            Some(Auto {
+                cores: 2,
+                helped: false,
+            }),
+        );
         look(&mut lanes, 1, 0.9e-3);
         assert_eq!((lanes.staging(), lanes.are_quick()), (20, false));
         look(&mut lanes, 1, 0.0);
         assert_eq!((lanes.staging(), lanes.are_quick()), (2, true));
-        let mut helped = Lanes::new(2, &[], Some(Auto { cores: 2, helped: true }));
+        let mut helped = Lanes::new(
+            2,
+            &[],
+            Some(Auto {
+                cores: 2,
+                helped: true,
+            }),
+        );
         look(&mut helped, 1, 0.0);
         assert_eq!(helped.staging(), 1);
         let mut fixed = Lanes::new(3, &[1], None);

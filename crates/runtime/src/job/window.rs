@@ -25,7 +25,14 @@ const IDLE: Duration = Duration::from_millis(5);
 impl Window {
     pub(super) fn new(bytes: u64, most: u64) -> Self {
         let bytes = bytes.min(most);
-        Self { bytes, initial: bytes, most, was_full: false, full_since: None, idle: Duration::ZERO }
+        Self {
+            bytes,
+            initial: bytes,
+            most,
+            was_full: false,
+            full_since: None,
+            idle: Duration::ZERO,
+        }
     }
 
     /// How much it is at present.
@@ -63,8 +70,15 @@ impl Window {
 
     /// The trainer had to wait for so long. True where the window grew.
     pub(super) fn grow(&mut self, waited: Seconds, copies: bool) -> bool {
-        let (was_full, idle) = (std::mem::take(&mut self.was_full), std::mem::take(&mut self.idle));
-        let helps = if copies { waited >= WAITS && idle >= IDLE } else { was_full };
+        let (was_full, idle) = (
+            std::mem::take(&mut self.was_full),
+            std::mem::take(&mut self.idle),
+        );
+        let helps = if copies {
+            waited >= WAITS && idle >= IDLE
+        } else {
+            was_full
+        };
         let grows = helps && self.bytes < self.most;
         if grows {
             self.bytes = self.bytes.saturating_mul(2).min(self.most);
@@ -93,7 +107,11 @@ mod tests {
     #[test]
     fn with_quick_reads_a_window_grows_only_if_threads_were_idle_for_long() {
         let mut window = Window::new(10, 35);
-        for (idle, waited, grows) in [(IDLE, WAITS, true), (IDLE / 2, WAITS, false), (IDLE, Seconds(1e-5), false)] {
+        for (idle, waited, grows) in [
+            (IDLE, WAITS, true),
+            (IDLE / 2, WAITS, false),
+            (IDLE, Seconds(1e-5), false),
+        ] {
             window.note_full();
             window.full_since = Instant::now().checked_sub(idle);
             window.note_room();

@@ -133,7 +133,13 @@ impl Done {
     }
 
     fn staged(&self, piece: Piece, sample: SampleId) -> Staged {
-        Staged { piece, sample, origin: self.origin, fetched: self.fetched, ready: self.ready }
+        Staged {
+            piece,
+            sample,
+            origin: self.origin,
+            fetched: self.fetched,
+            ready: self.ready,
+        }
     }
 }
 
@@ -180,7 +186,9 @@ impl Shared {
             let mut stamp = None;
             let found = match task.origin {
                 Origin::Tier(tier) => match self.stores.store(tier) {
-                    Store::Disk(disk, _) if self.is_known_at_once(disk, sample) => disk.read_at_once(sample, into),
+                    Store::Disk(disk, _) if self.is_known_at_once(disk, sample) => {
+                        disk.read_at_once(sample, into)
+                    }
                     Store::Disk(..) | Store::Memory(_) | Store::Nothing => Ok(false),
                 },
                 Origin::Source | Origin::Peer(_) | Origin::HostPeer(_) => {
@@ -193,7 +201,12 @@ impl Shared {
             };
             let ready = Instant::now();
             let slept_s = measured.map(|before| before.slept_s(ready - began));
-            let done = Done { began, stamp, slept_s, ..Done::at_once(ready, task.origin) };
+            let done = Done {
+                began,
+                stamp,
+                slept_s,
+                ..Done::at_once(ready, task.origin)
+            };
             if matches!(found, Ok(true)) {
                 drop(self.bring_in(task, &done, &[]));
                 return;
@@ -254,7 +267,12 @@ impl Shared {
         (done, read)
     }
 
-    fn fetch_from_source(&self, sample: SampleId, into: &mut [u8], done: &mut Done) -> Result<(), ReadError> {
+    fn fetch_from_source(
+        &self,
+        sample: SampleId,
+        into: &mut [u8],
+        done: &mut Done,
+    ) -> Result<(), ReadError> {
         let (read, retries) = self.read_source(sample, into);
         (done.origin, done.retries) = (Origin::Source, retries);
         done.stamp = read?;
@@ -319,25 +337,44 @@ impl Shared {
 
     /// Makes of a sample what the trainer wants of it, in its place in the batch.
     fn decode(&self, task: &mut Task, bench: &mut Bench) -> Result<(), ReadError> {
-        let (Some(images), Some((part, epoch))) = (&self.spec.images, &mut task.part) else { return Ok(()) };
+        let (Some(images), Some((part, epoch))) = (&self.spec.images, &mut task.part) else {
+            return Ok(());
+        };
         let raw = bytes_of(&task.raw, &bench.raw);
         let key = images.key(*epoch, task.read.sample);
-        Ok(images.pipeline.run(raw, key, &mut bench.image, part.bytes_mut())?)
+        Ok(images
+            .pipeline
+            .run(raw, key, &mut bench.image, part.bytes_mut())?)
     }
 
     /// Reads a sample from the source that the engine knows nothing of, and counts it.
-    pub(super) fn read_counted(&self, sample: SampleId, into: &mut [u8]) -> (Result<Option<Stamp>, ReadError>, u32) {
+    pub(super) fn read_counted(
+        &self,
+        sample: SampleId,
+        into: &mut [u8],
+    ) -> (Result<Option<Stamp>, ReadError>, u32) {
         let began = Instant::now();
         let (read, retries) = self.read_source(sample, into);
         if read.is_ok() {
-            let (bytes, took) = (Bytes(into.len() as u64), Seconds(began.elapsed().as_secs_f64()));
-            self.state().tally.record(Event::Read { origin: Origin::Source, bytes, took });
+            let (bytes, took) = (
+                Bytes(into.len() as u64),
+                Seconds(began.elapsed().as_secs_f64()),
+            );
+            self.state().tally.record(Event::Read {
+                origin: Origin::Source,
+                bytes,
+                took,
+            });
         }
         (read, retries)
     }
 
     /// Reads a sample from the source; what may pass is tried again.
-    pub(super) fn read_source(&self, sample: SampleId, into: &mut [u8]) -> (Result<Option<Stamp>, ReadError>, u32) {
+    pub(super) fn read_source(
+        &self,
+        sample: SampleId,
+        into: &mut [u8],
+    ) -> (Result<Option<Stamp>, ReadError>, u32) {
         let mut pause = PAUSE_FIRST;
         let mut tries = 0;
         loop {
@@ -370,7 +407,15 @@ impl Shared {
 
     /// A sample has come. `buffer` has its bytes where they are nowhere else.
     fn bring_in(&self, task: Task, done: &Done, buffer: &[u8]) -> std::sync::MutexGuard<'_, State> {
-        let Task { generation, lane, place, read, raw, part, .. } = task;
+        let Task {
+            generation,
+            lane,
+            place,
+            read,
+            raw,
+            part,
+            ..
+        } = task;
         let block = match raw {
             Raw::Fill(filling) => Some(filling.share()),
             Raw::Held(block) => Some(block),
@@ -398,7 +443,9 @@ impl Shared {
                 memory.hold(read.sample, block);
                 true
             }
-            (Store::Memory(memory), _) => self.is_kept(read.sample, memory.keep(read.sample, buffer, done.stamp)),
+            (Store::Memory(memory), _) => {
+                self.is_kept(read.sample, memory.keep(read.sample, buffer, done.stamp))
+            }
             (Store::Disk(disk, _), Keeping::Sum(sum)) => {
                 state.keeping += 1;
                 drop(state);
@@ -427,15 +474,23 @@ impl Shared {
     /// What a tier needs of a sample as it was read.
     fn keeping(&self, read: &Read, block: Option<&Arc<Block>>, buffer: &[u8]) -> Keeping {
         match (read.keep.map(|tier| self.stores.store(tier)), block) {
-            (Some(Store::Memory(memory)), Some(block)) => Keeping::Block(memory.own(Arc::clone(block))),
-            (Some(Store::Disk(..)), _) => Keeping::Sum(DiskTier::sum(block.map_or(buffer, |block| block.bytes()))),
+            (Some(Store::Memory(memory)), Some(block)) => {
+                Keeping::Block(memory.own(Arc::clone(block)))
+            }
+            (Some(Store::Disk(..)), _) => {
+                Keeping::Sum(DiskTier::sum(block.map_or(buffer, |block| block.bytes())))
+            }
             _ => Keeping::Nothing,
         }
     }
 
     fn account(&self, state: &mut State, read: &Read, done: &Done) {
         let took = Seconds((done.fetched - done.began).as_secs_f64());
-        state.tally.record(Event::Read { origin: done.origin, bytes: read.bytes, took });
+        state.tally.record(Event::Read {
+            origin: done.origin,
+            bytes: read.bytes,
+            took,
+        });
         state.counts.retries += u64::from(done.retries);
         state.counts.stale += u64::from(done.stale);
         if let Some(tier) = done.lost_from {
@@ -443,9 +498,12 @@ impl Shared {
         }
         if let Some(slept_s) = done.slept_s {
             let threads = state.lanes.most();
-            state.lanes.learn((done.ready - done.began).as_secs_f64(), slept_s);
+            state
+                .lanes
+                .learn((done.ready - done.began).as_secs_f64(), slept_s);
             if state.lanes.most() > threads {
-                self.pool.grow(std::ptr::from_ref(self).cast(), state.lanes.most());
+                self.pool
+                    .grow(std::ptr::from_ref(self).cast(), state.lanes.most());
                 self.pool.signal();
             }
         }
@@ -455,11 +513,27 @@ impl Shared {
     }
 
     /// A sample could not be read or decoded.
-    fn fail(&self, task: Task, done: &Done, cause: ReadError, bench: &mut Bench) -> std::sync::MutexGuard<'_, State> {
-        let Task { generation, lane, place, read, mut part, .. } = task;
+    fn fail(
+        &self,
+        task: Task,
+        done: &Done,
+        cause: ReadError,
+        bench: &mut Bench,
+    ) -> std::sync::MutexGuard<'_, State> {
+        let Task {
+            generation,
+            lane,
+            place,
+            read,
+            mut part,
+            ..
+        } = task;
         let instead = match self.spec.on_error {
             // Before the first batch all files are measured again.
-            OnError::Skip if place.is_some() && !(cause.is_other_size() && self.state().counts.batches == 0) => {
+            OnError::Skip
+                if place.is_some()
+                    && !(cause.is_other_size() && self.state().counts.batches == 0) =>
+            {
                 self.substitute(read.sample, &cause, &mut part, &mut bench.image)
             }
             OnError::Skip | OnError::Raise => None,
@@ -477,7 +551,11 @@ impl Shared {
                     state.counts.skipped += 1;
                     Slot::Ready(done.staged(piece, other))
                 }
-                None => Slot::Failed(Failure { sample: read.sample, cause: Arc::new(cause), part }),
+                None => Slot::Failed(Failure {
+                    sample: read.sample,
+                    cause: Arc::new(cause),
+                    part,
+                }),
             };
             state.settle_slot(place, slot);
             state.events += 1;
@@ -520,10 +598,19 @@ impl Shared {
     }
 
     /// What may take the place of a sample, after `tried` that could not, each with how many were tried with it.
-    pub(super) fn others(&self, sample: SampleId, tried: u64) -> impl Iterator<Item = (u64, SampleId)> + use<> {
+    pub(super) fn others(
+        &self,
+        sample: SampleId,
+        tried: u64,
+    ) -> impl Iterator<Item = (u64, SampleId)> + use<> {
         let samples = u64::from(self.spec.catalog.len());
         let steps = tried.saturating_add(1)..samples.min(SUBSTITUTES_MAX);
-        steps.map(move |step| (step, SampleId(((u64::from(sample.0) + step) % samples) as u32)))
+        steps.map(move |step| {
+            (
+                step,
+                SampleId(((u64::from(sample.0) + step) % samples) as u32),
+            )
+        })
     }
 
     /// Reads one sample from the source into memory of its own, or decodes it into its place in the batch. Also tells how
@@ -534,15 +621,25 @@ impl Shared {
         part: &mut Option<(Part, Epoch)>,
         image: &mut Scratch,
     ) -> (Result<Piece, ReadError>, u32) {
-        let mut filling = self.stores.arena.own(self.spec.catalog.size(sample).0 as usize);
+        let mut filling = self
+            .stores
+            .arena
+            .own(self.spec.catalog.size(sample).0 as usize);
         let (read, retries) = self.read_counted(sample, filling.bytes_mut());
         if let Err(error) = read {
             return (Err(error), retries);
         }
-        let Some(images) = &self.spec.images else { return (Ok(Piece::whole(filling.share())), retries) };
-        let Some((mut place, epoch)) = part.take() else { return (Err(ReadError::Empty), retries) };
+        let Some(images) = &self.spec.images else {
+            return (Ok(Piece::whole(filling.share())), retries);
+        };
+        let Some((mut place, epoch)) = part.take() else {
+            return (Err(ReadError::Empty), retries);
+        };
         let key = images.key(epoch, sample);
-        match images.pipeline.run(filling.bytes(), key, image, place.bytes_mut()) {
+        match images
+            .pipeline
+            .run(filling.bytes(), key, image, place.bytes_mut())
+        {
             Ok(()) => (Ok(place.share()), retries),
             Err(error) => {
                 *part = Some((place, epoch));

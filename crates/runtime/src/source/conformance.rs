@@ -31,7 +31,10 @@ pub fn check(source: &dyn Source, expected: &[(SampleId, Vec<u8>)]) {
         for reader in 0..READERS {
             scope.spawn(move || {
                 let (late, early) = expected.split_at(expected.len() * reader / READERS);
-                early.iter().chain(late).for_each(|(sample, bytes)| check_sample(source, *sample, bytes));
+                early
+                    .iter()
+                    .chain(late)
+                    .for_each(|(sample, bytes)| check_sample(source, *sample, bytes));
             });
         }
     });
@@ -44,10 +47,19 @@ fn check_sample(source: &dyn Source, sample: SampleId, bytes: &[u8]) {
     let mut into = vec![0xA5; bytes.len()];
     match source.read(sample, &mut into) {
         Ok(_) => {
-            assert!(!bytes.is_empty(), "sample {sample} has no bytes, but was read without an error");
-            assert!(into == bytes, "sample {sample} was read, but its bytes are not the expected ones");
+            assert!(
+                !bytes.is_empty(),
+                "sample {sample} has no bytes, but was read without an error"
+            );
+            assert!(
+                into == bytes,
+                "sample {sample} was read, but its bytes are not the expected ones"
+            );
         }
-        Err(ReadError::Empty) => assert!(bytes.is_empty(), "sample {sample} is called empty, but is not"),
+        Err(ReadError::Empty) => assert!(
+            bytes.is_empty(),
+            "sample {sample} is called empty, but is not"
+        ),
         Err(error) => panic!("sample {sample} must be readable, but: {error}"),
     }
 }
@@ -60,31 +72,54 @@ fn check_lengths(source: &dyn Source, sample: SampleId, bytes: &[u8]) {
     let short = Bytes(length.0 - 1);
     match source.read(sample, &mut vec![0; bytes.len() - 1]) {
         Err(ReadError::Grew { expected }) => {
-            assert_eq!(expected, short, "sample {sample} grew, but the expected length is not the buffer's");
+            assert_eq!(
+                expected, short,
+                "sample {sample} grew, but the expected length is not the buffer's"
+            );
         }
-        other => panic!("sample {sample} is longer than the buffer, which must be `Grew`, not {other:?}"),
+        other => {
+            panic!("sample {sample} is longer than the buffer, which must be `Grew`, not {other:?}")
+        }
     }
     let long = Bytes(length.0 + 1);
     match source.read(sample, &mut vec![0; bytes.len() + 1]) {
         Err(ReadError::Shrank { expected, found }) => {
-            assert_eq!((expected, found), (long, length), "sample {sample} shrank, but the lengths are not right");
+            assert_eq!(
+                (expected, found),
+                (long, length),
+                "sample {sample} shrank, but the lengths are not right"
+            );
         }
-        other => panic!("sample {sample} is shorter than the buffer, which must be `Shrank`, not {other:?}"),
+        other => panic!(
+            "sample {sample} is shorter than the buffer, which must be `Shrank`, not {other:?}"
+        ),
     }
 }
 
 fn check_names(source: &dyn Source, expected: &[(SampleId, Vec<u8>)]) {
-    let mut names = expected.iter().map(|(sample, _)| source.name(*sample)).collect::<Vec<_>>();
-    assert!(names.iter().all(|name| !name.is_empty()), "every sample must have a name");
+    let mut names = expected
+        .iter()
+        .map(|(sample, _)| source.name(*sample))
+        .collect::<Vec<_>>();
+    assert!(
+        names.iter().all(|name| !name.is_empty()),
+        "every sample must have a name"
+    );
     names.sort_unstable();
     let twins = names.windows(2).find(|pair| pair[0] == pair[1]);
-    assert!(twins.is_none(), "two samples must not have the same name, {twins:?}");
+    assert!(
+        twins.is_none(),
+        "two samples must not have the same name, {twins:?}"
+    );
 }
 
 fn check_speed(source: &dyn Source) {
     if let Some(speed) = source.speed() {
         let latency = speed.latency.0;
-        assert!(latency.is_finite() && latency >= 0.0, "a latency of {latency} s is not possible");
+        assert!(
+            latency.is_finite() && latency >= 0.0,
+            "a latency of {latency} s is not possible"
+        );
     }
 }
 
@@ -101,7 +136,11 @@ pub(super) mod tests {
     impl InMemory {
         /// A few, one of them empty.
         pub(in crate::source) fn some() -> Self {
-            Self((0..20_usize).map(|index| vec![index as u8 + 1; index * index]).collect())
+            Self(
+                (0..20_usize)
+                    .map(|index| vec![index as u8 + 1; index * index])
+                    .collect(),
+            )
         }
 
         pub(in crate::source) fn expected(&self) -> Vec<(SampleId, Vec<u8>)> {
@@ -132,7 +171,9 @@ pub(super) mod tests {
     /// Wrong in one way.
     struct Wrong<F>(InMemory, F);
 
-    impl<F: Fn(&InMemory, SampleId, &mut [u8]) -> Result<Option<Stamp>, ReadError> + Send + Sync> Source for Wrong<F> {
+    impl<F: Fn(&InMemory, SampleId, &mut [u8]) -> Result<Option<Stamp>, ReadError> + Send + Sync>
+        Source for Wrong<F>
+    {
         fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
             (self.1)(&self.0, sample, into)
         }
@@ -146,7 +187,9 @@ pub(super) mod tests {
         }
     }
 
-    fn check_wrong(wrong: impl Fn(&InMemory, SampleId, &mut [u8]) -> Result<Option<Stamp>, ReadError> + Send + Sync) {
+    fn check_wrong(
+        wrong: impl Fn(&InMemory, SampleId, &mut [u8]) -> Result<Option<Stamp>, ReadError> + Send + Sync,
+    ) {
         let samples = InMemory::some();
         check(&Wrong(samples.clone(), wrong), &samples.expected());
     }
@@ -175,6 +218,12 @@ pub(super) mod tests {
     #[test]
     #[should_panic(expected = "read without an error")]
     fn a_source_that_reads_empty_samples_does_not_conform() {
-        check_wrong(|source, sample, into| if into.is_empty() { Ok(None) } else { source.read(sample, into) });
+        check_wrong(|source, sample, into| {
+            if into.is_empty() {
+                Ok(None)
+            } else {
+                source.read(sample, into)
+            }
+        });
     }
 }

@@ -52,7 +52,8 @@ impl Faults {
         drawn[4..8].copy_from_slice(&attempt.to_le_bytes());
         drawn[8..].copy_from_slice(&(kind as u32).to_le_bytes());
         // The upper 53 bits: all that a number below 1 has room for.
-        let uniform = (XxHash3_64::oneshot_with_seed(self.seed, &drawn) >> 11) as f64 / (1_u64 << 53) as f64;
+        let uniform =
+            (XxHash3_64::oneshot_with_seed(self.seed, &drawn) >> 11) as f64 / (1_u64 << 53) as f64;
         uniform < rate
     }
 
@@ -67,9 +68,13 @@ impl Faults {
             return Some(ReadError::Io(io::Error::other(text)));
         }
         if self.meets(Kind::Shrank, self.shrank, sample, attempt) {
-            return Some(ReadError::Shrank { expected, found: Bytes(expected.0 / 2) });
+            return Some(ReadError::Shrank {
+                expected,
+                found: Bytes(expected.0 / 2),
+            });
         }
-        self.meets(Kind::Grew, self.grew, sample, attempt).then_some(ReadError::Grew { expected })
+        self.meets(Kind::Grew, self.grew, sample, attempt)
+            .then_some(ReadError::Grew { expected })
     }
 }
 
@@ -86,7 +91,12 @@ pub struct Faulty<S> {
 impl<S: Source> Faulty<S> {
     /// `inner` with faults.
     pub fn new(inner: S, faults: Faults) -> Self {
-        Self { inner, faults, tries: Mutex::default(), injected: AtomicU64::new(0) }
+        Self {
+            inner,
+            faults,
+            tries: Mutex::default(),
+            injected: AtomicU64::new(0),
+        }
     }
 
     /// How many reads failed on purpose so far.
@@ -106,7 +116,10 @@ impl<S: Source> Faulty<S> {
 impl<S: Source> Source for Faulty<S> {
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
         let attempt = self.attempt(sample);
-        if self.faults.meets(Kind::Delayed, self.faults.delayed, sample, attempt) {
+        if self
+            .faults
+            .meets(Kind::Delayed, self.faults.delayed, sample, attempt)
+        {
             thread::sleep(self.faults.delay);
         }
         if let Some(error) = self.faults.error(sample, attempt, Bytes(into.len() as u64)) {
@@ -158,27 +171,46 @@ mod tests {
     }
 
     fn outcomes(faults: &Faults, samples: u32, tries: u32) -> Vec<String> {
-        let source = Faulty::new(InMemory(vec![b"12345678".to_vec(); samples as usize]), faults.clone());
+        let source = Faulty::new(
+            InMemory(vec![b"12345678".to_vec(); samples as usize]),
+            faults.clone(),
+        );
         let read = |sample| {
-            source.read(SampleId(sample), &mut [0; 8]).map_or_else(|error| error.to_string(), |_| "read".into())
+            source
+                .read(SampleId(sample), &mut [0; 8])
+                .map_or_else(|error| error.to_string(), |_| "read".into())
         };
-        (0..tries).flat_map(|_| (0..samples).map(read).collect::<Vec<_>>()).collect()
+        (0..tries)
+            .flat_map(|_| (0..samples).map(read).collect::<Vec<_>>())
+            .collect()
     }
 
     fn share(outcomes: &[String], of: &str) -> f64 {
-        outcomes.iter().filter(|outcome| outcome.contains(of)).count() as f64 / outcomes.len() as f64
+        outcomes
+            .iter()
+            .filter(|outcome| outcome.contains(of))
+            .count() as f64
+            / outcomes.len() as f64
     }
 
     #[test]
     fn conforms_without_faults() {
         let samples = InMemory::some();
-        conformance::check(&Faulty::new(samples.clone(), Faults::default()), &samples.expected());
+        conformance::check(
+            &Faulty::new(samples.clone(), Faults::default()),
+            &samples.expected(),
+        );
     }
 
     #[test]
     fn conforms_under_transient_faults_for_a_caller_that_tries_again() {
         let samples = InMemory::some();
-        let faults = Faults { transient: 0.7, delayed: 0.1, delay: Duration::from_micros(10), ..Faults::default() };
+        let faults = Faults {
+            transient: 0.7,
+            delayed: 0.1,
+            delay: Duration::from_micros(10),
+            ..Faults::default()
+        };
         let source = Retrying(Faulty::new(samples.clone(), faults));
         conformance::check(&source, &samples.expected());
         assert!(source.0.injected() > 0);
@@ -186,7 +218,13 @@ mod tests {
 
     #[test]
     fn fails_at_the_given_rates() {
-        let faults = Faults { seed: 3, transient: 0.2, shrank: 0.1, grew: 0.05, ..Faults::default() };
+        let faults = Faults {
+            seed: 3,
+            transient: 0.2,
+            shrank: 0.1,
+            grew: 0.05,
+            ..Faults::default()
+        };
         let outcomes = outcomes(&faults, 1000, 20);
         assert!((share(&outcomes, "injected") - 0.2).abs() < 0.02);
         assert!((share(&outcomes, "shrank") - 0.8 * 0.1).abs() < 0.02);
@@ -195,24 +233,43 @@ mod tests {
 
     #[test]
     fn repeats_itself_for_a_seed_and_only_for_it() {
-        let faults = Faults { seed: 1, transient: 0.5, ..Faults::default() };
+        let faults = Faults {
+            seed: 1,
+            transient: 0.5,
+            ..Faults::default()
+        };
         assert_eq!(outcomes(&faults, 100, 3), outcomes(&faults, 100, 3));
-        assert_ne!(outcomes(&faults, 100, 3), outcomes(&Faults { seed: 2, ..faults }, 100, 3));
+        assert_ne!(
+            outcomes(&faults, 100, 3),
+            outcomes(&Faults { seed: 2, ..faults }, 100, 3)
+        );
     }
 
     #[test]
     fn a_broken_sample_stays_broken_and_says_so() {
-        let faults = Faults { broken: BTreeSet::from([SampleId(1)]), ..Faults::default() };
+        let faults = Faults {
+            broken: BTreeSet::from([SampleId(1)]),
+            ..Faults::default()
+        };
         let source = Faulty::new(InMemory(vec![b"1".to_vec(); 2]), faults);
         source.read(SampleId(0), &mut [0]).unwrap();
         for _ in 0..10 {
-            assert!(!source.read(SampleId(1), &mut [0]).unwrap_err().is_transient());
+            assert!(
+                !source
+                    .read(SampleId(1), &mut [0])
+                    .unwrap_err()
+                    .is_transient()
+            );
         }
     }
 
     #[test]
     fn delayed_reads_succeed_late() {
-        let faults = Faults { delayed: 1.0, delay: Duration::from_millis(5), ..Faults::default() };
+        let faults = Faults {
+            delayed: 1.0,
+            delay: Duration::from_millis(5),
+            ..Faults::default()
+        };
         let source = Faulty::new(InMemory(vec![b"1".to_vec()]), faults);
         let started = std::time::Instant::now();
         source.read(SampleId(0), &mut [0]).unwrap();

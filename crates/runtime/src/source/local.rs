@@ -29,7 +29,9 @@ thread_local! {
 }
 
 /// Without waiting: a pipe in the place of a file would wait for its writer for ever.
-const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+const FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK);
 
 /// The files of a dataset.
 #[derive(Debug)]
@@ -44,7 +46,11 @@ impl LocalFiles {
     }
 
     /// Gives the path of a sample's file to a call of the system.
-    fn at_path<T>(&self, sample: SampleId, call: impl FnOnce(&CStr) -> io::Result<T>) -> io::Result<T> {
+    fn at_path<T>(
+        &self,
+        sample: SampleId,
+        call: impl FnOnce(&CStr) -> io::Result<T>,
+    ) -> io::Result<T> {
         PATH.with_borrow_mut(|path| {
             path.clear();
             self.dataset.push_path(sample, path);
@@ -54,7 +60,9 @@ impl LocalFiles {
     }
 
     fn open(&self, sample: SampleId) -> io::Result<OwnedFd> {
-        self.at_path(sample, |path| Ok(retry_on_intr(|| open(path, FLAGS, Mode::empty()))?))
+        self.at_path(sample, |path| {
+            Ok(retry_on_intr(|| open(path, FLAGS, Mode::empty()))?)
+        })
     }
 }
 
@@ -91,7 +99,11 @@ fn look_when_settled(file: &OwnedFd) -> Result<Stamp, ReadError> {
     }
     thread::sleep(TICK);
     let stamp = Stamp::of_file(file)?;
-    if stamp.is_settling() { Err(ReadError::Torn) } else { Ok(stamp) }
+    if stamp.is_settling() {
+        Err(ReadError::Torn)
+    } else {
+        Ok(stamp)
+    }
 }
 
 /// Reads all of a file that has as many bytes as there is room.
@@ -126,11 +138,21 @@ mod tests {
     use crate::dataset::Listing;
     use crate::source::conformance;
 
-    const UNSAVED: Listing<'_> = Listing { cache: None, trusted: false, threads: 2, progress: None };
+    const UNSAVED: Listing<'_> = Listing {
+        cache: None,
+        trusted: false,
+        threads: 2,
+        progress: None,
+    };
 
     fn files(folder: &tempfile::TempDir, contents: &[&[u8]]) -> (LocalFiles, Vec<PathBuf>) {
-        let paths: Vec<_> = (0..contents.len()).map(|index| folder.path().join(format!("{index}.bin"))).collect();
-        paths.iter().zip(contents).for_each(|(path, content)| fs::write(path, content).unwrap());
+        let paths: Vec<_> = (0..contents.len())
+            .map(|index| folder.path().join(format!("{index}.bin")))
+            .collect();
+        paths
+            .iter()
+            .zip(contents)
+            .for_each(|(path, content)| fs::write(path, content).unwrap());
         let dataset = Dataset::files(paths.clone(), None, &UNSAVED).unwrap();
         (LocalFiles::new(Arc::new(dataset)), paths)
     }
@@ -138,10 +160,15 @@ mod tests {
     #[test]
     fn conforms() {
         let folder = tempfile::tempdir().unwrap();
-        let large = (0..3_000_000_u32).map(|index| index as u8).collect::<Vec<_>>();
+        let large = (0..3_000_000_u32)
+            .map(|index| index as u8)
+            .collect::<Vec<_>>();
         let contents: [&[u8]; 4] = [b"one", b"", b"\0", &large];
         let (source, _) = files(&folder, &contents);
-        let expected: Vec<_> = (0..).map(SampleId).zip(contents.map(<[u8]>::to_vec)).collect();
+        let expected: Vec<_> = (0..)
+            .map(SampleId)
+            .zip(contents.map(<[u8]>::to_vec))
+            .collect();
         conformance::check(&source, &expected);
     }
 
@@ -156,11 +183,25 @@ mod tests {
         fs::remove_file(&paths[4]).unwrap();
         fs::create_dir(&paths[4]).unwrap();
         let read = |sample| source.read(SampleId(sample), &mut [0; 5]).unwrap_err();
-        assert!(matches!(read(0), ReadError::Shrank { expected: Bytes(5), found: Bytes(3) }));
+        assert!(matches!(
+            read(0),
+            ReadError::Shrank {
+                expected: Bytes(5),
+                found: Bytes(3)
+            }
+        ));
         assert!(matches!(read(1), ReadError::Grew { expected: Bytes(5) }));
-        assert!(matches!(read(2), ReadError::Shrank { expected: Bytes(5), found: Bytes(0) }));
+        assert!(matches!(
+            read(2),
+            ReadError::Shrank {
+                expected: Bytes(5),
+                found: Bytes(0)
+            }
+        ));
         assert!(matches!(read(3), ReadError::Io(error) if error.kind() == io::ErrorKind::NotFound));
-        assert!(matches!(read(4), ReadError::Io(error) if error.kind() == io::ErrorKind::IsADirectory));
+        assert!(
+            matches!(read(4), ReadError::Io(error) if error.kind() == io::ErrorKind::IsADirectory)
+        );
     }
 
     #[test]

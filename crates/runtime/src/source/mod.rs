@@ -76,7 +76,9 @@ pub enum ReadError {
         expected: Bytes,
     },
     /// It was written to while it was read.
-    #[error("the file changed while it was read; let its writer finish, or replace files by renaming new ones")]
+    #[error(
+        "the file changed while it was read; let its writer finish, or replace files by renaming new ones"
+    )]
     Torn,
     /// The storage refused.
     #[error("{0}")]
@@ -90,7 +92,11 @@ impl ReadError {
     /// Whether another try may succeed.
     pub fn is_transient(&self) -> bool {
         // What says that the sample is not there, or not for us, will say so again.
-        let lasting = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied, io::ErrorKind::IsADirectory];
+        let lasting = [
+            io::ErrorKind::NotFound,
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::IsADirectory,
+        ];
         match self {
             Self::Io(error) => !lasting.contains(&error.kind()),
             Self::Torn => true,

@@ -28,7 +28,10 @@ impl<S: Source> Throttled<S> {
 impl<S: Source> Source for Throttled<S> {
     /// A read that fails says so at once, but its turn at the storage is taken.
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
-        let turn = self.throttle.begin(Bytes(into.len() as u64)).map_err(io::Error::other)?;
+        let turn = self
+            .throttle
+            .begin(Bytes(into.len() as u64))
+            .map_err(io::Error::other)?;
         let stamp = self.inner.read(sample, into)?;
         turn.wait();
         Ok(stamp)

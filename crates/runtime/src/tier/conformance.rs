@@ -42,17 +42,29 @@ pub fn check(make: &mut dyn FnMut(Bytes) -> Box<dyn Tier>) {
 fn returns_what_was_kept(tier: &dyn Tier) {
     let sizes = catalog();
     for sample in sizes.samples().filter(|sample| sample.0 % 5 != 3) {
-        assert_eq!(keep(tier, sample, 0), Kept::Yes, "there is room for sample {sample}");
+        assert_eq!(
+            keep(tier, sample, 0),
+            Kept::Yes,
+            "there is room for sample {sample}"
+        );
     }
     for sample in sizes.samples() {
-        assert_eq!(read(tier, sample), (sample.0 % 5 != 3).then_some(0), "sample {sample}");
+        assert_eq!(
+            read(tier, sample),
+            (sample.0 % 5 != 3).then_some(0),
+            "sample {sample}"
+        );
     }
     let kept: Vec<_> = sizes.samples().filter(|sample| sample.0 % 5 != 3).collect();
     assert_eq!(tier.held(), kept, "what is held, in order");
 }
 
 fn a_miss_is_a_value(tier: &dyn Tier) {
-    assert_eq!(read(tier, SampleId(1)), None, "a sample that was never kept");
+    assert_eq!(
+        read(tier, SampleId(1)),
+        None,
+        "a sample that was never kept"
+    );
     tier.evict(SampleId(1));
     assert_eq!(keep(tier, SampleId(1), 0), Kept::Yes);
     tier.evict(SampleId(1));
@@ -62,10 +74,22 @@ fn a_miss_is_a_value(tier: &dyn Tier) {
 
 fn capacity_is_exact(tier: &dyn Tier) {
     for sample in (0..10).map(SampleId) {
-        assert_eq!(keep(tier, sample, 0), Kept::Yes, "ten samples fit, so sample {sample} does");
+        assert_eq!(
+            keep(tier, sample, 0),
+            Kept::Yes,
+            "ten samples fit, so sample {sample} does"
+        );
     }
-    assert_eq!(keep(tier, SampleId(10), 0), Kept::NoRoom, "there is one byte less than eleven samples need");
-    assert_eq!(read(tier, SampleId(10)), None, "what found no room is not held");
+    assert_eq!(
+        keep(tier, SampleId(10), 0),
+        Kept::NoRoom,
+        "there is one byte less than eleven samples need"
+    );
+    assert_eq!(
+        read(tier, SampleId(10)),
+        None,
+        "what found no room is not held"
+    );
     assert_eq!(tier.held().len(), 10);
     for sample in (0..10).map(SampleId) {
         assert_eq!(read(tier, sample), Some(0), "what was held before stays");
@@ -80,7 +104,11 @@ fn evicting_makes_room(tier: &dyn Tier) {
     for sample in (0..16).step_by(2).chain((1..16).step_by(2)).map(SampleId) {
         assert_eq!(keep(tier, SampleId(sample.0 + 16), 0), Kept::NoRoom);
         tier.evict(sample);
-        assert_eq!(keep(tier, SampleId(sample.0 + 16), 0), Kept::Yes, "sample {sample} made room");
+        assert_eq!(
+            keep(tier, SampleId(sample.0 + 16), 0),
+            Kept::Yes,
+            "sample {sample} made room"
+        );
     }
     assert_eq!(tier.held(), (16..32).map(SampleId).collect::<Vec<_>>());
     for sample in (16..32).map(SampleId) {
@@ -93,11 +121,22 @@ fn keeping_again_replaces(tier: &dyn Tier) {
         assert_eq!(keep(tier, sample, 0), Kept::Yes);
     }
     for version in [0, 1, 2] {
-        assert_eq!(keep(tier, SampleId(2), version), Kept::Yes, "a held sample needs no more room");
-        assert_eq!(read(tier, SampleId(2)), Some(version), "the bytes that were kept last");
+        assert_eq!(
+            keep(tier, SampleId(2), version),
+            Kept::Yes,
+            "a held sample needs no more room"
+        );
+        assert_eq!(
+            read(tier, SampleId(2)),
+            Some(version),
+            "the bytes that were kept last"
+        );
     }
     assert_eq!(tier.held().len(), 4);
-    assert_eq!([0, 1, 3].map(|sample| read(tier, SampleId(sample))), [Some(0); 3]);
+    assert_eq!(
+        [0, 1, 3].map(|sample| read(tier, SampleId(sample))),
+        [Some(0); 3]
+    );
 }
 
 fn threads_get_whole_samples(tier: &dyn Tier) {
@@ -113,7 +152,10 @@ fn threads_get_whole_samples(tier: &dyn Tier) {
         }
     });
     assert!(read_whole.into_inner() > 0, "some reads find their sample");
-    assert!(tier.held().len() as u64 <= u64::from(EQUAL) / 2, "capacity holds under threads, too");
+    assert!(
+        tier.held().len() as u64 <= u64::from(EQUAL) / 2,
+        "capacity holds under threads, too"
+    );
     for sample in tier.held() {
         assert!(read(tier, sample).is_some(), "what is held can be read");
         tier.evict(sample);
@@ -150,7 +192,10 @@ fn read(tier: &dyn Tier, sample: SampleId) -> Option<u64> {
         Ok(Found::NotHeld) => None,
         Ok(Found::Yes) => {
             let version = (0..4).find(|&version| into == bytes(sample, version));
-            assert!(version.is_some(), "sample {sample} is read as it was never kept");
+            assert!(
+                version.is_some(),
+                "sample {sample} is read as it was never kept"
+            );
             version
         }
         Err(error) => panic!("read: {error}"),
@@ -167,7 +212,9 @@ fn bytes(sample: SampleId, version: u64) -> Vec<u8> {
 
 /// A number that looks random (`SplitMix64`).
 fn mixed(number: u64) -> u64 {
-    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = number
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
@@ -191,7 +238,11 @@ mod tests {
     impl Tier for Plain {
         fn keep(&self, sample: SampleId, data: &[u8], _: Option<Stamp>) -> Result<Kept, TierError> {
             let mut held = self.held.lock().unwrap();
-            let others: usize = held.iter().filter(|(other, _)| **other != sample).map(|(_, data)| data.len()).sum();
+            let others: usize = held
+                .iter()
+                .filter(|(other, _)| **other != sample)
+                .map(|(_, data)| data.len())
+                .sum();
             if (others + data.len()) as u64 > self.capacity {
                 return Ok(Kept::NoRoom);
             }
@@ -201,7 +252,9 @@ mod tests {
 
         fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
             let held = self.held.lock().unwrap();
-            let Some(data) = held.get(&sample) else { return Ok(Found::NotHeld) };
+            let Some(data) = held.get(&sample) else {
+                return Ok(Found::NotHeld);
+            };
             into.copy_from_slice(data);
             Ok(Found::Yes)
         }
@@ -217,7 +270,12 @@ mod tests {
 
     #[test]
     fn a_map_is_a_tier() {
-        check(&mut |capacity| Box::new(Plain { capacity: capacity.0, held: Mutex::default() }));
+        check(&mut |capacity| {
+            Box::new(Plain {
+                capacity: capacity.0,
+                held: Mutex::default(),
+            })
+        });
     }
 
     /// Forgets that there is a limit.
@@ -245,6 +303,11 @@ mod tests {
     #[test]
     #[should_panic(expected = "there is one byte less than eleven samples need")]
     fn a_tier_without_a_limit_does_not_pass() {
-        check(&mut |_| Box::new(Boundless(Plain { capacity: 0, held: Mutex::default() })));
+        check(&mut |_| {
+            Box::new(Boundless(Plain {
+                capacity: 0,
+                held: Mutex::default(),
+            }))
+        });
     }
 }

@@ -40,19 +40,28 @@ impl Held {
     }
 
     fn is(&self, sample: SampleId, block: &Arc<Block>) -> bool {
-        self.blocks.get(&sample).is_some_and(|held| Arc::ptr_eq(held, block))
+        self.blocks
+            .get(&sample)
+            .is_some_and(|held| Arc::ptr_eq(held, block))
     }
 
     /// A sample that is in memory of its own for the time being.
     fn unsettled(&self, sample: SampleId) -> Option<Arc<Block>> {
-        self.blocks.get(&sample).filter(|block| !block.is_kept()).cloned()
+        self.blocks
+            .get(&sample)
+            .filter(|block| !block.is_kept())
+            .cloned()
     }
 }
 
 impl MemoryTier {
     /// In the kept part of an arena, for so many bytes.
     pub(crate) fn new(arena: Arc<Arena>, capacity_bytes: u64) -> Self {
-        Self { arena, capacity_bytes, held: Mutex::default() }
+        Self {
+            arena,
+            capacity_bytes,
+            held: Mutex::default(),
+        }
     }
 
     /// What it may hold.
@@ -62,7 +71,17 @@ impl MemoryTier {
 
     /// A tier of its own, for so many bytes in at most `samples` samples.
     pub fn with_capacity(bytes: u64, samples: u64) -> std::io::Result<Self> {
-        Ok(Self::new(Arena::new(1, Keeps { bytes, samples, largest: bytes })?, bytes))
+        Ok(Self::new(
+            Arena::new(
+                1,
+                Keeps {
+                    bytes,
+                    samples,
+                    largest: bytes,
+                },
+            )?,
+            bytes,
+        ))
     }
 
     /// Drops all samples; those in other hands live on.
@@ -73,7 +92,11 @@ impl MemoryTier {
     /// A share of a sample that is held, or a copy of one that has not found its place yet.
     pub(crate) fn share(&self, sample: SampleId) -> Option<Arc<Block>> {
         let block = self.held().blocks.get(&sample).cloned()?;
-        Some(if block.is_kept() { block } else { self.moved(sample, &block).unwrap_or_else(|| block.copy()) })
+        Some(if block.is_kept() {
+            block
+        } else {
+            self.moved(sample, &block).unwrap_or_else(|| block.copy())
+        })
     }
 
     /// What is held of a sample that others have, too.
@@ -81,7 +104,9 @@ impl MemoryTier {
         if block.is_kept() {
             return block;
         }
-        self.arena.keep_copy(block.bytes()).unwrap_or_else(|| block.copy())
+        self.arena
+            .keep_copy(block.bytes())
+            .unwrap_or_else(|| block.copy())
     }
 
     /// Holds a block: in the tier's part of the arena, or for the time being one that nobody else has
@@ -93,7 +118,9 @@ impl MemoryTier {
     /// The trainer is done with a sample that may have found no room in the tier's part of the arena: it moves there. False
     /// where there is no room even now: then it is to be given up ([`MemoryTier::give_up`]).
     pub(crate) fn settle(&self, sample: SampleId) -> bool {
-        let Some(block) = self.held().unsettled(sample) else { return true };
+        let Some(block) = self.held().unsettled(sample) else {
+            return true;
+        };
         self.moved(sample, &block).is_some()
     }
 
@@ -134,13 +161,17 @@ impl Tier for MemoryTier {
         if self.held().bytes + data.len() as u64 > self.capacity_bytes {
             return Ok(Kept::NoRoom);
         }
-        let Some(block) = self.arena.keep_copy(data) else { return Ok(Kept::NoRoom) };
+        let Some(block) = self.arena.keep_copy(data) else {
+            return Ok(Kept::NoRoom);
+        };
         self.hold(sample, block);
         Ok(Kept::Yes)
     }
 
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
-        let Some(block) = self.share(sample) else { return Ok(Found::NotHeld) };
+        let Some(block) = self.share(sample) else {
+            return Ok(Found::NotHeld);
+        };
         into.copy_from_slice(block.bytes());
         Ok(Found::Yes)
     }
@@ -164,7 +195,9 @@ mod tests {
     #[test]
     fn conforms() {
         let samples = u64::from(conformance::catalog().len());
-        conformance::check(&mut |capacity| Box::new(MemoryTier::with_capacity(capacity.0, samples).unwrap()));
+        conformance::check(&mut |capacity| {
+            Box::new(MemoryTier::with_capacity(capacity.0, samples).unwrap())
+        });
     }
 
     #[test]
@@ -179,7 +212,15 @@ mod tests {
 
     #[test]
     fn a_sample_that_found_no_room_moves_in_when_there_is_some() {
-        let arena = Arena::new(64, Keeps { bytes: 64, samples: 0, largest: 64 }).unwrap();
+        let arena = Arena::new(
+            64,
+            Keeps {
+                bytes: 64,
+                samples: 0,
+                largest: 64,
+            },
+        )
+        .unwrap();
         let tier = MemoryTier::new(Arc::clone(&arena), 64);
         let old = arena.keep(64).unwrap();
         let mut filling = arena.stage(3).unwrap();
@@ -188,7 +229,10 @@ mod tests {
         assert!(!tier.share(SampleId(1)).unwrap().is_kept());
         drop(old);
         assert!(tier.settle(SampleId(1)));
-        assert!(arena.stage(64).is_some(), "the staging buffer is free again");
+        assert!(
+            arena.stage(64).is_some(),
+            "the staging buffer is free again"
+        );
         let share = tier.share(SampleId(1)).unwrap();
         assert!(share.is_kept());
         assert_eq!(share.bytes(), b"new");
@@ -196,12 +240,24 @@ mod tests {
 
     #[test]
     fn what_is_held_outside_of_its_place_nobody_else_has() {
-        let arena = Arena::new(64, Keeps { bytes: 64, samples: 0, largest: 64 }).unwrap();
+        let arena = Arena::new(
+            64,
+            Keeps {
+                bytes: 64,
+                samples: 0,
+                largest: 64,
+            },
+        )
+        .unwrap();
         let tier = MemoryTier::new(Arc::clone(&arena), 64);
         let _old = arena.keep(64).unwrap();
         let staged = arena.stage(3).unwrap().share();
         tier.hold(SampleId(1), tier.own(Arc::clone(&staged)));
-        let shares = [tier.share(SampleId(1)).unwrap(), tier.share(SampleId(1)).unwrap(), staged];
+        let shares = [
+            tier.share(SampleId(1)).unwrap(),
+            tier.share(SampleId(1)).unwrap(),
+            staged,
+        ];
         let places = shares.map(|share| share.bytes().as_ptr());
         let held = tier.held().blocks[&SampleId(1)].bytes().as_ptr();
         assert!(places[0] != places[1] && !places.contains(&held));

@@ -50,7 +50,13 @@ impl Made {
     pub(crate) fn with(content: Vec<Vec<u8>>) -> Self {
         let tries = content.iter().map(|_| AtomicU64::new(0)).collect();
         let (broken, bytes) = (Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Inner { content, errors_percent: 0, broken, tries, bytes }))
+        Self(Arc::new(Inner {
+            content,
+            errors_percent: 0,
+            broken,
+            tries,
+            bytes,
+        }))
     }
 
     fn of(samples: u32, seed: u64, errors_percent: u32, len: impl Fn(u64) -> u64) -> Self {
@@ -60,7 +66,13 @@ impl Made {
         });
         let (broken, bytes) = (Mutex::default(), AtomicU64::new(0));
         let tries = (0..samples).map(|_| AtomicU64::new(0)).collect();
-        Self(Arc::new(Inner { content: content.collect(), errors_percent, broken, tries, bytes }))
+        Self(Arc::new(Inner {
+            content: content.collect(),
+            errors_percent,
+            broken,
+            tries,
+            bytes,
+        }))
     }
 
     pub(crate) fn content(&self, sample: SampleId) -> &[u8] {
@@ -72,7 +84,12 @@ impl Made {
     }
 
     pub(crate) fn largest(&self) -> u64 {
-        self.0.content.iter().map(|bytes| bytes.len() as u64).max().unwrap()
+        self.0
+            .content
+            .iter()
+            .map(|bytes| bytes.len() as u64)
+            .max()
+            .unwrap()
     }
 
     pub(crate) fn bytes_read(&self) -> u64 {
@@ -96,7 +113,8 @@ impl Source for Made {
             return Err(io::Error::from_raw_os_error(2).into());
         }
         // At most twice in a row.
-        let unlucky = mixed(tries << 32 | u64::from(sample.0)) % 100 < u64::from(self.0.errors_percent);
+        let unlucky =
+            mixed(tries << 32 | u64::from(sample.0)) % 100 < u64::from(self.0.errors_percent);
         if unlucky && tries % 3 < 2 {
             return Err(io::Error::from_raw_os_error(5).into());
         }
@@ -111,12 +129,21 @@ impl Source for Made {
 }
 
 pub(crate) fn tier(kind: TierKind, capacity_bytes: u64) -> Tier {
-    Tier { kind, capacity_bytes, threads: 1 }
+    Tier {
+        kind,
+        capacity_bytes,
+        threads: 1,
+    }
 }
 
 /// One rank, one epoch, a small staging buffer, no tier.
 pub(crate) fn job_spec(source: &Made) -> JobSpec {
-    let sizes = source.0.content.iter().map(|bytes| bytes.len() as u64).collect();
+    let sizes = source
+        .0
+        .content
+        .iter()
+        .map(|bytes| bytes.len() as u64)
+        .collect();
     let mut config = Config::default();
     config.staging.capacity_bytes = 10 * source.largest();
     JobSpec {

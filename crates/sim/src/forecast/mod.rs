@@ -153,17 +153,34 @@ pub fn forecast(
 ) -> Result<Forecast, ForecastError> {
     let job = Job::predicting(scenario, Arc::clone(catalog))?;
     let long = job.accesses() > WHOLE_ACCESSES_MAX;
-    let small = Small::new(scenario, catalog, if long { LONG_ACCESSES } else { WHOLE_ACCESSES_MAX });
+    let small = Small::new(
+        scenario,
+        catalog,
+        if long {
+            LONG_ACCESSES
+        } else {
+            WHOLE_ACCESSES_MAX
+        },
+    );
     let estimate = small.predict(scenario, policy, |done| progress("predicting", done))?;
     if let Some(reason) = estimate.unsupported {
-        return Err(ForecastError::Unsupported { policy: policy.name().to_owned(), reason });
+        return Err(ForecastError::Unsupported {
+            policy: policy.name().to_owned(),
+            reason,
+        });
     }
-    let bound = small.predict(scenario, policy::lower_bound(), |done| progress("lower bound", done))?;
+    let bound = small.predict(scenario, policy::lower_bound(), |done| {
+        progress("lower bound", done)
+    })?;
     progress("what if", 0);
     let sketch = Small::new(scenario, catalog, WHAT_IF_ACCESSES);
     let smallest_useful_cache_bytes = whatif::smallest_cache(&sketch, scenario, policy)?;
     let one_more_gib = whatif::one_more_gib(&sketch, scenario, policy)?;
-    let foresight = Foresight::new(job.brief.orders.clone(), job.brief.layout.clone(), job.brief.hosts);
+    let foresight = Foresight::new(
+        job.brief.orders.clone(),
+        job.brief.layout.clone(),
+        job.brief.hosts,
+    );
     let foresight_bytes = foresight.memory_bytes() + HOME_BYTES * u64::from(catalog.len());
     let stall_cause = cause(&estimate);
     Ok(Forecast {
@@ -176,7 +193,11 @@ pub fn forecast(
         lower_bound_s: bound.total_s,
         startup_s: estimate.startup_s,
         stall_s: estimate.stall_s,
-        stall_share: if estimate.total_s > 0.0 { estimate.stall_s / estimate.total_s } else { 0.0 },
+        stall_share: if estimate.total_s > 0.0 {
+            estimate.stall_s / estimate.total_s
+        } else {
+            0.0
+        },
         stall_cause,
         stall_by_s: estimate.stall_by,
         first_batch_s: estimate.first_batch_s,
@@ -209,13 +230,19 @@ fn facts(scenario: &Scenario, job: &Job) -> Facts {
 /// What the largest part of the stall was spent on.
 fn cause(estimate: &Estimate) -> Option<String> {
     let causes = estimate.stall_by.iter().filter(|(_, stall)| **stall > 0.0);
-    causes.max_by(|one, other| one.1.total_cmp(other.1)).map(|(name, _)| name.clone())
+    causes
+        .max_by(|one, other| one.1.total_cmp(other.1))
+        .map(|(name, _)| name.clone())
 }
 
 /// Joins successive epochs whose bytes are alike, or all from the third on where too few are.
 fn grouped(epochs: &[Epochs]) -> Vec<Epochs> {
     let alike = joined(epochs, are_alike);
-    if alike.len() <= LINES_MAX { alike } else { joined(epochs, |group, _| group.first > 1) }
+    if alike.len() <= LINES_MAX {
+        alike
+    } else {
+        joined(epochs, |group, _| group.first > 1)
+    }
 }
 
 /// Joins an epoch to those before it where it belongs to them.
@@ -231,7 +258,11 @@ fn joined(epochs: &[Epochs], belongs: impl Fn(&Epochs, &Epochs) -> bool) -> Vec<
 }
 
 fn are_alike(one: &Epochs, other: &Epochs) -> bool {
-    let all: u64 = one.bytes.values().sum::<u64>().max(other.bytes.values().sum());
+    let all: u64 = one
+        .bytes
+        .values()
+        .sum::<u64>()
+        .max(other.bytes.values().sum());
     let differs = |(origin, bytes): (&String, &u64)| {
         bytes.abs_diff(other.bytes.get(origin).copied().unwrap_or(0)) as f64 > ALIKE * all as f64
     };
@@ -254,20 +285,41 @@ mod tests {
     use super::*;
 
     fn epochs(first: u32, last: u32, source: u64, peer: u64) -> Epochs {
-        let bytes = [("source", source), ("peer", peer)].map(|(name, bytes)| (name.to_owned(), bytes));
-        Epochs { first, last, bytes: bytes.into() }
+        let bytes =
+            [("source", source), ("peer", peer)].map(|(name, bytes)| (name.to_owned(), bytes));
+        Epochs {
+            first,
+            last,
+            bytes: bytes.into(),
+        }
     }
 
     #[test]
     fn epochs_that_are_alike_share_a_line() {
-        let each = [epochs(0, 0, 1000, 0), epochs(1, 1, 0, 1000), epochs(2, 2, 4, 996), epochs(3, 6, 0, 1001)];
-        assert_eq!(grouped(&each), [epochs(0, 0, 1000, 0), epochs(1, 6, 0, 1000)]);
+        let each = [
+            epochs(0, 0, 1000, 0),
+            epochs(1, 1, 0, 1000),
+            epochs(2, 2, 4, 996),
+            epochs(3, 6, 0, 1001),
+        ];
+        assert_eq!(
+            grouped(&each),
+            [epochs(0, 0, 1000, 0), epochs(1, 6, 0, 1000)]
+        );
     }
 
     #[test]
     fn many_epochs_that_differ_share_a_line_from_the_third_on() {
-        let each: Vec<_> = (0..20).map(|epoch| epochs(epoch, epoch, u64::from(epoch % 2) * 500, 500)).collect();
+        let each: Vec<_> = (0..20)
+            .map(|epoch| epochs(epoch, epoch, u64::from(epoch % 2) * 500, 500))
+            .collect();
         let lines = grouped(&each);
-        assert_eq!(lines.iter().map(|line| (line.first, line.last)).collect::<Vec<_>>(), [(0, 0), (1, 1), (2, 19)]);
+        assert_eq!(
+            lines
+                .iter()
+                .map(|line| (line.first, line.last))
+                .collect::<Vec<_>>(),
+            [(0, 0), (1, 1), (2, 19)]
+        );
     }
 }

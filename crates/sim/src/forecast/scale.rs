@@ -52,19 +52,46 @@ impl Small {
     pub(super) fn new(scenario: &Scenario, catalog: &Arc<Catalog>, accesses_max: u64) -> Self {
         let (samples, epochs) = (catalog.len(), scenario.job.epochs);
         if u64::from(samples) * u64::from(epochs) <= accesses_max {
-            let part = Part { one_in: 1, samples, epochs };
-            return Self { catalog: Arc::clone(catalog), part, dataset_ratio: 1.0, used_ratio: 1.0 };
+            let part = Part {
+                one_in: 1,
+                samples,
+                epochs,
+            };
+            return Self {
+                catalog: Arc::clone(catalog),
+                part,
+                dataset_ratio: 1.0,
+                used_ratio: 1.0,
+            };
         }
         let epochs = epochs.min(EPOCHS_MAX);
         let least = u64::from(scenario.job.global_batch) * u64::from(STEPS_MIN);
         let wanted = (accesses_max / u64::from(epochs)).max(least).max(1);
         let one_in = u64::from(samples).div_ceil(wanted) as u32;
-        let kept = (0..samples).step_by(one_in as usize).map(|sample| catalog.size(SampleId(sample)).0).collect();
-        let small = if one_in == 1 { Arc::clone(catalog) } else { Arc::new(Catalog::new(kept)) };
-        let ratio = |whole: f64, part: f64| if part > 0.0 { whole / part } else { f64::from(one_in) };
-        let used = |catalog: &Catalog| catalog.total().0 as f64 * used_share(scenario, catalog.len());
+        let kept = (0..samples)
+            .step_by(one_in as usize)
+            .map(|sample| catalog.size(SampleId(sample)).0)
+            .collect();
+        let small = if one_in == 1 {
+            Arc::clone(catalog)
+        } else {
+            Arc::new(Catalog::new(kept))
+        };
+        let ratio = |whole: f64, part: f64| {
+            if part > 0.0 {
+                whole / part
+            } else {
+                f64::from(one_in)
+            }
+        };
+        let used =
+            |catalog: &Catalog| catalog.total().0 as f64 * used_share(scenario, catalog.len());
         Self {
-            part: Part { one_in, samples: small.len(), epochs },
+            part: Part {
+                one_in,
+                samples: small.len(),
+                epochs,
+            },
             dataset_ratio: ratio(catalog.total().0 as f64, small.total().0 as f64),
             used_ratio: ratio(used(catalog), used(&small)),
             catalog: small,
@@ -102,7 +129,8 @@ impl Small {
         }
         let mean_mb = self.catalog.total().mb() / f64::from(self.part.samples);
         let local_batch = f64::from(scenario.job.global_batch) / f64::from(scenario.job.ranks);
-        let batches_mb = STAGED_BATCHES_MIN * local_batch * mean_mb * scenario.job.decoded_mb_per_mb;
+        let batches_mb =
+            STAGED_BATCHES_MIN * local_batch * mean_mb * scenario.job.decoded_mb_per_mb;
         let staging = &mut small.system.tiers[0].capacity_mb;
         *staging = staging.max(batches_mb.min(scenario.system.tiers[0].capacity_mb));
         small
@@ -110,7 +138,12 @@ impl Small {
 
     /// The numbers of the whole.
     fn grown(&self, detailed: Detailed, epochs: u32, ranks: u32) -> Estimate {
-        let Detailed { outcome, epochs: tallies, epoch_ends_s: ends, stall_by } = detailed;
+        let Detailed {
+            outcome,
+            epochs: tallies,
+            epoch_ends_s: ends,
+            stall_by,
+        } = detailed;
         let seconds = |value: Option<f64>| value.unwrap_or(0.0);
         let startup_s = seconds(outcome.startup_s);
         let kept = self.part.epochs as usize;
@@ -118,13 +151,26 @@ impl Small {
         // The second half of the epochs that ran stands for those that did not.
         let half = kept / 2;
         let late = |sum: f64| sum / (kept - half) as f64;
-        let begin = if half == 0 { startup_s } else { ends.get(half - 1).copied().unwrap_or(0.0) };
+        let begin = if half == 0 {
+            startup_s
+        } else {
+            ends.get(half - 1).copied().unwrap_or(0.0)
+        };
         let late_s = late(seconds(outcome.total_s) - begin);
-        let late_stall_s =
-            late(tallies.iter().skip(half).map(|tally| tally.stall.0).sum::<f64>()) / f64::from(ranks.max(1));
+        let late_stall_s = late(
+            tallies
+                .iter()
+                .skip(half)
+                .map(|tally| tally.stall.0)
+                .sum::<f64>(),
+        ) / f64::from(ranks.max(1));
         let stall_small_s = seconds(outcome.stall_s);
         let stall_s = (stall_small_s + later * late_stall_s) * self.used_ratio;
-        let by_ratio = if stall_small_s > 0.0 { stall_s / stall_small_s } else { 0.0 };
+        let by_ratio = if stall_small_s > 0.0 {
+            stall_s / stall_small_s
+        } else {
+            0.0
+        };
         let each = self.epochs(&tallies, epochs);
         Estimate {
             unsupported: outcome.reason,
@@ -132,7 +178,10 @@ impl Small {
             startup_s: startup_s * self.used_ratio,
             stall_s,
             first_batch_s: startup_s * self.used_ratio + seconds(outcome.first_batch_s) - startup_s,
-            stall_by: stall_by.into_iter().map(|(cause, stall)| (cause, stall * by_ratio)).collect(),
+            stall_by: stall_by
+                .into_iter()
+                .map(|(cause, stall)| (cause, stall * by_ratio))
+                .collect(),
             bytes: total(&each),
             epochs: each,
         }
@@ -143,8 +192,17 @@ impl Small {
         let mut each: Vec<Epochs> = Vec::new();
         for (epoch, tally) in tallies.iter().enumerate() {
             let bytes = outcome::by_origin(tally).into_iter();
-            let grown = bytes.map(|(origin, count)| (origin, (count.bytes.0 as f64 * self.used_ratio).round() as u64));
-            each.push(Epochs { first: epoch as u32, last: epoch as u32, bytes: grown.collect() });
+            let grown = bytes.map(|(origin, count)| {
+                (
+                    origin,
+                    (count.bytes.0 as f64 * self.used_ratio).round() as u64,
+                )
+            });
+            each.push(Epochs {
+                first: epoch as u32,
+                last: epoch as u32,
+                bytes: grown.collect(),
+            });
         }
         if self.part.epochs < epochs && !each.is_empty() {
             let late = &each[each.len() / 2..];
@@ -152,7 +210,11 @@ impl Small {
             for bytes in bytes.values_mut() {
                 *bytes /= late.len() as u64;
             }
-            each.push(Epochs { first: self.part.epochs, last: epochs - 1, bytes });
+            each.push(Epochs {
+                first: self.part.epochs,
+                last: epochs - 1,
+                bytes,
+            });
         }
         each
     }
@@ -160,7 +222,11 @@ impl Small {
 
 /// The share of the dataset that an epoch uses: an incomplete last step may be dropped.
 fn used_share(scenario: &Scenario, samples: u32) -> f64 {
-    let dropped = if scenario.job.drop_last { samples % scenario.job.global_batch } else { 0 };
+    let dropped = if scenario.job.drop_last {
+        samples % scenario.job.global_batch
+    } else {
+        0
+    };
     f64::from(samples - dropped) / f64::from(samples)
 }
 
@@ -168,7 +234,8 @@ fn total(epochs: &[Epochs]) -> BTreeMap<String, u64> {
     let mut total = BTreeMap::new();
     for epoch in epochs {
         for (origin, bytes) in &epoch.bytes {
-            *total.entry(origin.clone()).or_insert(0) += bytes * u64::from(epoch.last - epoch.first + 1);
+            *total.entry(origin.clone()).or_insert(0) +=
+                bytes * u64::from(epoch.last - epoch.first + 1);
         }
     }
     total
@@ -212,25 +279,61 @@ mod tests {
 
     #[test]
     fn a_part_predicts_the_whole() {
-        let scenario = Template::parse("slow.toml".as_ref(), SLOW).unwrap().with(&[]).unwrap();
+        let scenario = Template::parse("slow.toml".as_ref(), SLOW)
+            .unwrap()
+            .with(&[])
+            .unwrap();
         let catalog = Arc::new(scenario.sizes().unwrap());
         let policy = by_name("foresee").unwrap();
         let predict = |accesses_max| {
             let small = Small::new(&scenario, &catalog, accesses_max);
-            (small.part(), small.predict(&scenario, policy, |_| ()).unwrap())
+            (
+                small.part(),
+                small.predict(&scenario, policy, |_| ()).unwrap(),
+            )
         };
         let (all, whole) = predict(u64::MAX);
         let (some, part) = predict(50_000);
-        assert_eq!(all, Part { one_in: 1, samples: 40_000, epochs: 16 });
-        assert_eq!(some, Part { one_in: 8, samples: 5_000, epochs: 10 });
+        assert_eq!(
+            all,
+            Part {
+                one_in: 1,
+                samples: 40_000,
+                epochs: 16
+            }
+        );
+        assert_eq!(
+            some,
+            Part {
+                one_in: 8,
+                samples: 5_000,
+                epochs: 10
+            }
+        );
         let off = |one: f64, other: f64| (one / other - 1.0).abs();
-        assert!(off(part.total_s, whole.total_s) < 0.015, "{} s, {} s", part.total_s, whole.total_s);
+        assert!(
+            off(part.total_s, whole.total_s) < 0.015,
+            "{} s, {} s",
+            part.total_s,
+            whole.total_s
+        );
         assert!(off(part.bytes["source"] as f64, whole.bytes["source"] as f64) < 0.01);
-        assert!(off(part.stall_s, whole.stall_s) < 0.03, "{} s, {} s", part.stall_s, whole.stall_s);
+        assert!(
+            off(part.stall_s, whole.stall_s) < 0.03,
+            "{} s, {} s",
+            part.stall_s,
+            whole.stall_s
+        );
         let causes: f64 = whole.stall_by.values().sum();
-        assert!((causes - whole.stall_s).abs() < 1e-6 * whole.stall_s, "every stall has its cause");
+        assert!(
+            (causes - whole.stall_s).abs() < 1e-6 * whole.stall_s,
+            "every stall has its cause"
+        );
         assert!(whole.stall_by["source"] > 0.8 * whole.stall_s);
         assert_eq!(whole.epochs.len(), 16);
-        assert_eq!(part.epochs.last().map(|epochs| (epochs.first, epochs.last)), Some((10, 15)));
+        assert_eq!(
+            part.epochs.last().map(|epochs| (epochs.first, epochs.last)),
+            Some((10, 15))
+        );
     }
 }

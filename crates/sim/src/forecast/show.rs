@@ -101,28 +101,54 @@ pub fn local_batch(job: &Job, plan: &Plan, at: Where) -> Result<LocalBatch, OutO
     let indices = 0..layout.local_len(rank, step);
     let samples = indices.map(|index| order.sample(layout.dealt(rank, step, index).position));
     let samples = samples.map(|id| sample(job, homes, id)).collect();
-    Ok(LocalBatch { epoch: at.epoch, step: at.step, rank: at.rank, samples })
+    Ok(LocalBatch {
+        epoch: at.epoch,
+        step: at.step,
+        rank: at.rank,
+        samples,
+    })
 }
 
 /// When a sample is used, and by whom.
 pub fn uses(job: &Job, plan: &Plan, id: u32) -> Result<Uses, OutOfRange> {
     within("sample", id, job.brief.catalog.len())?;
-    let foresight = Foresight::new(plan.orders.clone(), job.brief.layout.clone(), job.brief.hosts);
+    let foresight = Foresight::new(
+        plan.orders.clone(),
+        job.brief.layout.clone(),
+        job.brief.hosts,
+    );
     let epochs = (0..plan.orders.epochs()).map(Epoch);
     let mut epochs_used = 0;
     let mut uses = Vec::new();
     for found in epochs.filter_map(|epoch| foresight.user(SampleId(id), epoch)) {
         epochs_used += 1;
         if uses.len() < USES_MAX {
-            uses.push(Use { epoch: found.when.epoch.0, step: found.when.step.0, rank: found.rank.0 });
+            uses.push(Use {
+                epoch: found.when.epoch.0,
+                step: found.when.step.0,
+                rank: found.rank.0,
+            });
         }
     }
     let first_reader = uses.first().map(|first| first.rank);
-    Ok(Uses { sample: sample(job, homes(plan), SampleId(id)), first_reader, epochs_used, uses })
+    Ok(Uses {
+        sample: sample(job, homes(plan), SampleId(id)),
+        first_reader,
+        epochs_used,
+        uses,
+    })
 }
 
 fn within(what: &'static str, asked: u32, count: u32) -> Result<(), OutOfRange> {
-    if asked < count { Ok(()) } else { Err(OutOfRange { what, asked, last: count.saturating_sub(1) }) }
+    if asked < count {
+        Ok(())
+    } else {
+        Err(OutOfRange {
+            what,
+            asked,
+            last: count.saturating_sub(1),
+        })
+    }
 }
 
 fn homes(plan: &Plan) -> Option<&Homes> {
@@ -133,6 +159,13 @@ fn homes(plan: &Plan) -> Option<&Homes> {
 }
 
 fn sample(job: &Job, homes: Option<&Homes>, id: SampleId) -> Sample {
-    let home = homes.and_then(|homes| homes.get(id)).map(|home| Home { rank: home.rank.0, tier: home.tier.0 });
-    Sample { sample: id.0, bytes: job.brief.catalog.size(id).0, home }
+    let home = homes.and_then(|homes| homes.get(id)).map(|home| Home {
+        rank: home.rank.0,
+        tier: home.tier.0,
+    });
+    Sample {
+        sample: id.0,
+        bytes: job.brief.catalog.size(id).0,
+        home,
+    }
 }

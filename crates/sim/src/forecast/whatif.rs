@@ -33,11 +33,19 @@ pub struct Saving {
 
 /// The smallest cache of a rank, as one tier of memory, with which the job is as quick as with the whole dataset
 /// cached; 0 where it is that without a cache.
-pub(super) fn smallest_cache(small: &Small, scenario: &Scenario, policy: &dyn Policy) -> Result<u64, JobError> {
+pub(super) fn smallest_cache(
+    small: &Small,
+    scenario: &Scenario,
+    policy: &dyn Policy,
+) -> Result<u64, JobError> {
     let dataset_mb = small.dataset_mb();
     let time = |capacity_mb: f64| -> Result<f64, JobError> {
         let estimate = small.predict(&with_memory(scenario, capacity_mb), policy, |_| ())?;
-        Ok(if estimate.unsupported.is_some() { f64::INFINITY } else { estimate.total_s })
+        Ok(if estimate.unsupported.is_some() {
+            f64::INFINITY
+        } else {
+            estimate.total_s
+        })
     };
     let good_s = time(dataset_mb)? * AS_GOOD;
     if time(0.0)? <= good_s {
@@ -67,11 +75,19 @@ fn with_memory(scenario: &Scenario, capacity_mb: f64) -> Scenario {
 }
 
 fn memory(scenario: &Scenario, capacity_mb: f64) -> TierSpec {
-    TierSpec { name: "memory".to_owned(), capacity_mb, ..scenario.system.tiers[0].clone() }
+    TierSpec {
+        name: "memory".to_owned(),
+        capacity_mb,
+        ..scenario.system.tiers[0].clone()
+    }
 }
 
 /// Tier by tier; where there is no cache, of a new tier of memory.
-pub(super) fn one_more_gib(small: &Small, scenario: &Scenario, policy: &dyn Policy) -> Result<Vec<Saving>, JobError> {
+pub(super) fn one_more_gib(
+    small: &Small,
+    scenario: &Scenario,
+    policy: &dyn Policy,
+) -> Result<Vec<Saving>, JobError> {
     let mut scenario = scenario.clone();
     if scenario.system.tiers.len() == 1 {
         scenario = with_memory(&scenario, 0.0);
@@ -89,7 +105,8 @@ pub(super) fn one_more_gib(small: &Small, scenario: &Scenario, policy: &dyn Poli
         changed.capacity_mb += GIB_MB * f64::from(sharers);
         let name = changed.name.clone();
         let then = small.predict(&more, policy, |_| ())?;
-        let source = |bytes: &BTreeMap<String, u64>| bytes.get("source").copied().unwrap_or(0).cast_signed();
+        let source =
+            |bytes: &BTreeMap<String, u64>| bytes.get("source").copied().unwrap_or(0).cast_signed();
         savings.push(Saving {
             tier,
             name,

@@ -24,6 +24,11 @@ pub struct Detailed {
 impl Detailed {
     /// Nothing ran.
     pub(super) fn without_run(outcome: Outcome) -> Self {
-        Self { outcome, epochs: Vec::new(), epoch_ends_s: Vec::new(), stall_by: BTreeMap::new() }
+        Self {
+            outcome,
+            epochs: Vec::new(),
+            epoch_ends_s: Vec::new(),
+            stall_by: BTreeMap::new(),
+        }
     }
 }

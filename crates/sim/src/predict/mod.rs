@@ -45,9 +45,11 @@ pub fn run_detailed(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64
     progress(0);
     match policy.plan(&job.brief) {
         Ok(plan) => Prediction::new(job, plan).finish(policy.name(), &mut progress),
-        Err(reason) => {
-            Detailed::without_run(Outcome::unsupported(policy.name(), reason.0, job.brief.system.tiers.len()))
-        }
+        Err(reason) => Detailed::without_run(Outcome::unsupported(
+            policy.name(),
+            reason.0,
+            job.brief.system.tiers.len(),
+        )),
     }
 }
 
@@ -159,8 +161,17 @@ impl<'a> Prediction<'a> {
         let tiers = brief.system.tiers.len();
         let mut copies = Copies::for_plan(brief, &plan);
         let lanes = |(index, tier): (usize, &foresee_core::model::Tier)| {
-            let lane = if index == 0 { Lane::Staging } else { Lane::Tier(TierId(index as u8)) };
-            Threads { lane, idle: tier.threads, waits_for: None, done: false }
+            let lane = if index == 0 {
+                Lane::Staging
+            } else {
+                Lane::Tier(TierId(index as u8))
+            };
+            Threads {
+                lane,
+                idle: tier.threads,
+                waits_for: None,
+                done: false,
+            }
         };
         let ranks: Vec<RankState> = brief
             .hosts
@@ -229,17 +240,29 @@ impl<'a> Prediction<'a> {
         };
         let ranks = self.job.brief.hosts.ranks();
         let mut causes = Causes::new(self.job.brief.system.tiers.len());
-        self.ranks.iter().for_each(|state| causes.merge(&state.causes));
+        self.ranks
+            .iter()
+            .for_each(|state| causes.merge(&state.causes));
         let mut before = Tally::new(self.job.brief.system.tiers.len());
-        let epochs = ends.iter().map(|(_, end)| end.since(&std::mem::replace(&mut before, end.clone()))).collect();
+        let epochs = ends
+            .iter()
+            .map(|(_, end)| end.since(&std::mem::replace(&mut before, end.clone())))
+            .collect();
         let outcome = Outcome::ran(policy, ranks, &times, &tally);
-        Detailed { stall_by: causes.of(outcome.stall_s.unwrap_or(0.0)), outcome, epochs, epoch_ends_s }
+        Detailed {
+            stall_by: causes.of(outcome.stall_s.unwrap_or(0.0)),
+            outcome,
+            epochs,
+            epoch_ends_s,
+        }
     }
 
     /// What all ranks did so far.
     fn tally(&self) -> Tally {
         let mut tally = self.filled.clone();
-        self.ranks.iter().for_each(|state| tally.merge(&state.tally));
+        self.ranks
+            .iter()
+            .for_each(|state| tally.merge(&state.tally));
         tally
     }
 
@@ -258,7 +281,10 @@ impl<'a> Prediction<'a> {
         while (self.at_barrier as usize) < self.ranks.len() {
             self.happen();
         }
-        let slowest = self.ranks.iter().fold(Seconds::ZERO, |most, state| most.max(state.computed));
+        let slowest = self
+            .ranks
+            .iter()
+            .fold(Seconds::ZERO, |most, state| most.max(state.computed));
         for state in &mut self.ranks {
             state.tally.record(Event::Stall(self.now - began - slowest));
         }
@@ -266,7 +292,10 @@ impl<'a> Prediction<'a> {
 
     /// Lets the next thing happen.
     fn happen(&mut self) {
-        let event = self.events.peek().map(|Reverse((Ordered(at), ..))| Seconds(*at));
+        let event = self
+            .events
+            .peek()
+            .map(|Reverse((Ordered(at), ..))| Seconds(*at));
         let end = self.source.next_end();
         match (event, end) {
             (event, Some((at, rank))) if event.is_none_or(|event| at <= event) => {
@@ -294,7 +323,8 @@ impl<'a> Prediction<'a> {
             Happening::Fetched(task) => self.fetched(task),
             Happening::Written(task) => self.written(task),
             Happening::Arrived { sample, rank, tier } => {
-                self.copies.record(SampleId(sample), TierId(tier), Rank(rank), Seconds::ZERO);
+                self.copies
+                    .record(SampleId(sample), TierId(tier), Rank(rank), Seconds::ZERO);
                 self.wake(SampleId(sample));
             }
             Happening::Trained(rank) => self.trained(Rank(rank)),
@@ -303,7 +333,11 @@ impl<'a> Prediction<'a> {
 
     fn later(&mut self, after: Seconds, happening: Happening) {
         self.sequence += 1;
-        self.events.push(Reverse((Ordered((self.now + after).0), self.sequence, happening)));
+        self.events.push(Reverse((
+            Ordered((self.now + after).0),
+            self.sequence,
+            happening,
+        )));
     }
 
     /// Gives a rank's idle threads what there is to do: in their own lane, and staging threads in those of tiers while
@@ -311,7 +345,10 @@ impl<'a> Prediction<'a> {
     fn poll(&mut self, rank: Rank) {
         let lanes = self.ranks[rank.index()].threads.len();
         (0..lanes).for_each(|lane| self.poll_lane(rank, lane, lane));
-        if self.ranks[rank.index()].threads[STAGING].waits_for.is_some() {
+        if self.ranks[rank.index()].threads[STAGING]
+            .waits_for
+            .is_some()
+        {
             (1..lanes).for_each(|lane| self.poll_lane(rank, lane, STAGING));
         }
     }
@@ -324,7 +361,12 @@ impl<'a> Prediction<'a> {
                 return;
             }
             let threads = &mut state.threads[lane];
-            let mut sight = Sight { copies: &self.copies, source: &self.source, model: &self.model, rank };
+            let mut sight = Sight {
+                copies: &self.copies,
+                source: &self.source,
+                model: &self.model,
+                rank,
+            };
             let next = state.engine.poll(threads.lane, &mut sight);
             threads.waits_for = None;
             match next {
@@ -356,7 +398,14 @@ impl<'a> Prediction<'a> {
         if doer == Doer::Thread(Lane::Staging) {
             state.ready.push_back(None);
         }
-        let task = Task { rank, doer, read, place, began: self.now, fetched: Seconds::NEVER };
+        let task = Task {
+            rank,
+            doer,
+            read,
+            place,
+            began: self.now,
+            fetched: Seconds::NEVER,
+        };
         let index = self.free_tasks.pop().unwrap_or(self.tasks.len());
         if index == self.tasks.len() {
             self.tasks.push(task);
@@ -368,21 +417,45 @@ impl<'a> Prediction<'a> {
             let latency = self.model.fetch(read.origin, read.pace, Bytes(0));
             self.later(latency, Happening::Answered(index));
         } else {
-            self.later(self.model.fetch(read.origin, read.pace, read.bytes), Happening::Fetched(index));
+            self.later(
+                self.model.fetch(read.origin, read.pace, read.bytes),
+                Happening::Fetched(index),
+            );
         }
     }
 
     /// A read has its bytes; they are decoded or written, and handed over.
     fn fetched(&mut self, index: usize) {
         self.tasks[index].fetched = self.now;
-        let Task { rank, doer, read, began, .. } = self.tasks[index];
+        let Task {
+            rank,
+            doer,
+            read,
+            began,
+            ..
+        } = self.tasks[index];
         let took = self.now - began;
-        self.ranks[rank.index()].tally.record(Event::Read { origin: read.origin, bytes: read.bytes, took });
+        self.ranks[rank.index()].tally.record(Event::Read {
+            origin: read.origin,
+            bytes: read.bytes,
+            took,
+        });
         if let Some(Home { rank: to, tier }) = read.hand_over {
             let origin = self.job.brief.hosts.as_seen_from(to, rank, tier);
             let took = self.model.hand_over(origin, tier, read.bytes);
-            self.ranks[to.index()].tally.record(Event::Read { origin, bytes: read.bytes, took });
-            self.later(took, Happening::Arrived { sample: read.sample.0, rank: to.0, tier: tier.0 });
+            self.ranks[to.index()].tally.record(Event::Read {
+                origin,
+                bytes: read.bytes,
+                took,
+            });
+            self.later(
+                took,
+                Happening::Arrived {
+                    sample: read.sample.0,
+                    rank: to.0,
+                    tier: tier.0,
+                },
+            );
         }
         let write = match doer {
             Doer::Thread(Lane::Tier(tier)) | Doer::Helper(tier) => self.model.tier_write(tier),
@@ -393,7 +466,14 @@ impl<'a> Prediction<'a> {
 
     /// A read is complete.
     fn written(&mut self, index: usize) {
-        let Task { rank, doer, read, place, began, fetched } = self.tasks[index];
+        let Task {
+            rank,
+            doer,
+            read,
+            place,
+            began,
+            fetched,
+        } = self.tasks[index];
         self.free_tasks.push(index);
         let state = &mut self.ranks[rank.index()];
         if let Some(tier) = state.engine.complete(&read) {
@@ -401,12 +481,19 @@ impl<'a> Prediction<'a> {
         }
         match doer {
             Doer::Thread(lane) => {
-                if let Some(threads) = state.threads.iter_mut().find(|threads| threads.lane == lane) {
+                if let Some(threads) = state
+                    .threads
+                    .iter_mut()
+                    .find(|threads| threads.lane == lane)
+                {
                     threads.idle += 1;
                 }
                 if lane == Lane::Staging {
                     let place = (place - state.first_place) as usize;
-                    state.ready[place] = Some(Staged { origin: read.origin, fetched });
+                    state.ready[place] = Some(Staged {
+                        origin: read.origin,
+                        fetched,
+                    });
                     self.train(rank);
                 }
             }
@@ -435,7 +522,9 @@ impl<'a> Prediction<'a> {
     /// Lets the trainer of a rank go on, if it can.
     fn train(&mut self, rank: Rank) {
         let state = &mut self.ranks[rank.index()];
-        let Trainer::Waiting { since } = state.trainer else { return };
+        let Trainer::Waiting { since } = state.trainer else {
+            return;
+        };
         if state.left == 0 {
             state.trainer = Trainer::AtBarrier;
             self.at_barrier += 1;
@@ -444,8 +533,15 @@ impl<'a> Prediction<'a> {
         if state.engine.next_is_staged() && matches!(state.ready.front(), Some(None)) {
             return;
         }
-        let mut sight = Sight { copies: &self.copies, source: &self.source, model: &self.model, rank };
-        let Some(consumed) = state.engine.consume(&mut sight) else { return };
+        let mut sight = Sight {
+            copies: &self.copies,
+            source: &self.source,
+            model: &self.model,
+            rank,
+        };
+        let Some(consumed) = state.engine.consume(&mut sight) else {
+            return;
+        };
         state.left -= 1;
         match consumed {
             Consumed::Instant(bytes) => self.start_training(rank, bytes, None),
@@ -483,7 +579,10 @@ impl<'a> Prediction<'a> {
     /// A rank has trained on a sample.
     fn trained(&mut self, rank: Rank) {
         let state = &mut self.ranks[rank.index()];
-        if let Trainer::Training { staged: Some(bytes) } = state.trainer {
+        if let Trainer::Training {
+            staged: Some(bytes),
+        } = state.trainer
+        {
             state.engine.release(bytes);
         }
         state.trainer = Trainer::Waiting { since: self.now };

@@ -23,7 +23,8 @@ impl Outlook for Sight<'_> {
 
     fn elsewhere(&mut self, sample: SampleId) -> Option<Origin> {
         // What is recorded is there: arrivals are events.
-        self.copies.cheapest(sample, self.rank, Seconds::ZERO, self.model)
+        self.copies
+            .cheapest(sample, self.rank, Seconds::ZERO, self.model)
     }
 
     fn is_at(&mut self, sample: SampleId, tier: TierId) -> bool {

@@ -65,7 +65,10 @@ impl Source {
     /// What a byte would cost one more read of a rank.
     pub(super) fn pace_of_another(&self, rank: Rank) -> Pace {
         let own = self.ranks[rank.index()].ends.len() as u32 + 1;
-        self.model.source(SourceLoad { readers: self.under_way + 1, own })
+        self.model.source(SourceLoad {
+            readers: self.under_way + 1,
+            own,
+        })
     }
 
     /// A read begins, and waits for its first byte.
@@ -79,7 +82,9 @@ impl Source {
     pub(super) fn begin(&mut self, now: Seconds, rank: Rank, task: usize, bytes: Bytes) {
         self.advance(now);
         let reads = &mut self.ranks[rank.index()];
-        reads.ends.push(Reverse((Ordered(reads.served + bytes.0 as f64), task)));
+        reads
+            .ends
+            .push(Reverse((Ordered(reads.served + bytes.0 as f64), task)));
         self.served += 1;
         self.share();
     }
@@ -120,7 +125,10 @@ impl Source {
 
     fn share(&mut self) {
         for reads in self.ranks.iter_mut().filter(|reads| !reads.ends.is_empty()) {
-            let load = SourceLoad { readers: self.under_way, own: reads.ends.len() as u32 };
+            let load = SourceLoad {
+                readers: self.under_way,
+                own: reads.ends.len() as u32,
+            };
             reads.pace = self.model.source_among(load, self.served).0;
         }
     }

@@ -240,7 +240,10 @@ impl Template {
 
     /// Of a text that stands for the file `path`: errors name it, and files named in the text are sought beside it.
     pub fn parse(path: &Path, text: &str) -> Result<Self, InputError> {
-        Ok(Self { path: path.to_owned(), root: toml::Value::Table(reader::parse(path, text)?) })
+        Ok(Self {
+            path: path.to_owned(),
+            root: toml::Value::Table(reader::parse(path, text)?),
+        })
     }
 
     /// The scenario with these overrides; later ones win.
@@ -250,6 +253,13 @@ impl Template {
             set.apply(&mut root)?;
         }
         let overrides: Vec<Override> = sets.iter().map(Set::blamed).collect();
-        read::scenario(Document { file: &self.path, tables: schema::TABLES, overrides: &overrides }, &root)
+        read::scenario(
+            Document {
+                file: &self.path,
+                tables: schema::TABLES,
+                overrides: &overrides,
+            },
+            &root,
+        )
     }
 }

@@ -109,17 +109,30 @@ mod tests {
         // The reference output for seed 1234567, as in the test vectors of several languages' libraries.
         let mut bits = Normal::new(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| bits.next_u64()).collect();
-        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            first,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423
+            ]
+        );
     }
 
     #[test]
     fn logarithm_and_cosine_agree_with_the_standard_library() {
         for step in 1..=100_000 {
             let unit = f64::from(step) / 100_000.0;
-            assert!((ln(unit) - unit.ln()).abs() <= 4e-16 * unit.ln().abs().max(1.0), "ln {unit}");
+            assert!(
+                (ln(unit) - unit.ln()).abs() <= 4e-16 * unit.ln().abs().max(1.0),
+                "ln {unit}"
+            );
             let turns = f64::from(step - 1) / 100_000.0;
             let cosine = (turns * std::f64::consts::TAU).cos();
-            assert!((cos_turns(turns) - cosine).abs() < 1e-15, "cos of {turns} turns");
+            assert!(
+                (cos_turns(turns) - cosine).abs() < 1e-15,
+                "cos of {turns} turns"
+            );
         }
         assert!((ln(2f64.powi(-53)) + 53.0 * LN_2).abs() < 1e-14);
     }
@@ -134,7 +147,8 @@ mod tests {
     fn draws_have_the_moments_of_a_standard_normal() {
         let count = 1_000_000;
         let draws: Vec<f64> = Normal::new(7).take(count).collect();
-        let moment = |power: i32| draws.iter().map(|draw| draw.powi(power)).sum::<f64>() / count as f64;
+        let moment =
+            |power: i32| draws.iter().map(|draw| draw.powi(power)).sum::<f64>() / count as f64;
         // Five standard errors of each moment.
         assert!(moment(1).abs() < 0.005, "{}", moment(1));
         assert!((moment(2) - 1.0).abs() < 0.0071, "{}", moment(2));
@@ -154,9 +168,11 @@ mod tests {
                 13_835_119_157_527_744_006
             ]
         );
-        let digest = Normal::new(1)
-            .take(100_000)
-            .fold(0u64, |digest, draw| (digest ^ draw.to_bits()).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(5));
+        let digest = Normal::new(1).take(100_000).fold(0u64, |digest, draw| {
+            (digest ^ draw.to_bits())
+                .wrapping_mul(0x0000_0100_0000_01B3)
+                .rotate_left(5)
+        });
         assert_eq!(digest, 14_548_329_232_409_826_050);
     }
 }

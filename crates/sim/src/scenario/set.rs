@@ -40,7 +40,10 @@ impl Set {
 
     /// Whom the reader blames for the value.
     pub(super) fn blamed(&self) -> Override {
-        Override { key: self.path.clone(), said: format!("--set {self}") }
+        Override {
+            key: self.path.clone(),
+            said: format!("--set {self}"),
+        }
     }
 
     /// Writes the value into the scenario's `root`; what is absent on the way is made, for the reader to judge.
@@ -51,7 +54,11 @@ impl Set {
             here = match here {
                 Value::Table(table) => {
                     let is_tiers = path_of(&self.parts[..=depth]) == "system.tier";
-                    let absent = if is_tiers { Value::Array(Vec::new()) } else { Value::Table(Table::new()) };
+                    let absent = if is_tiers {
+                        Value::Array(Vec::new())
+                    } else {
+                        Value::Table(Table::new())
+                    };
                     table.entry(part.as_str()).or_insert(absent)
                 }
                 Value::Array(tiers) if parent == "system.tier" => self.tier(tiers, part)?,
@@ -67,7 +74,11 @@ impl Set {
 
     fn tier<'a>(&self, tiers: &'a mut [Value], part: &str) -> Result<&'a mut Value, InputError> {
         let count = tiers.len();
-        if let Some(tier) = part.parse::<usize>().ok().and_then(|index| tiers.get_mut(index)) {
+        if let Some(tier) = part
+            .parse::<usize>()
+            .ok()
+            .and_then(|index| tiers.get_mut(index))
+        {
             return Ok(tier);
         }
         let remedy = match count {
@@ -79,7 +90,11 @@ impl Set {
     }
 
     fn error(&self, what: String, remedy: String) -> InputError {
-        InputError::Wrong { place: format!("--set {self}"), what, remedy }
+        InputError::Wrong {
+            place: format!("--set {self}"),
+            what,
+            remedy,
+        }
     }
 }
 
@@ -93,24 +108,42 @@ impl FromStr for Set {
             remedy: remedy.to_owned(),
         };
         let Some((key, value)) = text.split_once('=') else {
-            return Err(error("no '='", "write KEY=VALUE, such as --set job.ranks=4"));
+            return Err(error(
+                "no '='",
+                "write KEY=VALUE, such as --set job.ranks=4",
+            ));
         };
         let parts = parts_of(key.trim());
         if parts.iter().any(String::is_empty) {
-            return Err(error("the key has an empty part", "write KEY=VALUE, such as --set job.ranks=4"));
+            return Err(error(
+                "the key has an empty part",
+                "write KEY=VALUE, such as --set job.ranks=4",
+            ));
         }
         if parts.len() > PARTS_MAX {
-            return Err(error("the key has too many parts", "the longest are like system.tier.1.read_mb_per_s.2"));
+            return Err(error(
+                "the key has too many parts",
+                "the longest are like system.tier.1.read_mb_per_s.2",
+            ));
         }
         let path = path_of(&parts);
-        Ok(Self { text: text.trim().to_owned(), parts, path, value: value_of(value.trim()) })
+        Ok(Self {
+            text: text.trim().to_owned(),
+            parts,
+            path,
+            value: value_of(value.trim()),
+        })
     }
 }
 
 impl fmt::Display for Set {
     /// As given; a long value is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.text.len() <= TEXT_SHOWN_MAX { &self.text } else { &self.path })
+        f.write_str(if self.text.len() <= TEXT_SHOWN_MAX {
+            &self.text
+        } else {
+            &self.path
+        })
     }
 }
 

@@ -65,7 +65,10 @@ pub(super) struct Canvas {
 
 impl Canvas {
     pub(super) fn new(width: f64) -> Self {
-        Self { width, body: String::new() }
+        Self {
+            width,
+            body: String::new(),
+        }
     }
 
     pub(super) fn width(&self) -> f64 {
@@ -103,9 +106,16 @@ impl Canvas {
     }
 
     fn open_rect(&mut self, class: &str, area: Area) {
-        let Area { x, y, width, height } = area;
+        let Area {
+            x,
+            y,
+            width,
+            height,
+        } = area;
         let (x, y, width, height) = (Px(x), Px(y), Px(width.max(0.0)), Px(height.max(0.0)));
-        self.push(format_args!("<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\""));
+        self.push(format_args!(
+            "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\""
+        ));
     }
 
     fn close_rect(&mut self, tip: &str) {
@@ -118,14 +128,22 @@ impl Canvas {
 
     pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let (x1, y1, x2, y2) = (Px(from.0), Px(from.1), Px(to.0), Px(to.1));
-        self.push(format_args!("<line class=\"{class}\" x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>"));
+        self.push(format_args!(
+            "<line class=\"{class}\" x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>"
+        ));
     }
 
     /// Straight lines from point to point.
     pub(super) fn path(&mut self, class: &str, points: &[(f64, f64)]) {
         let mut way = String::new();
         for (at, &(x, y)) in points.iter().enumerate() {
-            let _ = write!(way, "{}{} {}", if at == 0 { 'M' } else { 'L' }, Px(x), Px(y));
+            let _ = write!(
+                way,
+                "{}{} {}",
+                if at == 0 { 'M' } else { 'L' },
+                Px(x),
+                Px(y)
+            );
         }
         self.push(format_args!("<path class=\"{class}\" d=\"{way}\"/>"));
     }
@@ -154,7 +172,11 @@ impl Canvas {
         for (line, part) in wrapped(text, self.width).iter().enumerate() {
             down = line as f64 * LINE_HEIGHT;
             let half = text_width(part) / 2.0;
-            let x = if anchor == Anchor::Middle { at.0.min(self.width - half).max(half) } else { at.0 };
+            let x = if anchor == Anchor::Middle {
+                at.0.min(self.width - half).max(half)
+            } else {
+                at.0
+            };
             self.text("muted", (x, at.1 + down), anchor, part);
         }
         down
@@ -163,12 +185,18 @@ impl Canvas {
     /// A text in a colour of its own.
     pub(super) fn filled_text(&mut self, fill: &str, at: (f64, f64), text: &str) {
         let (x, y, text) = (Px(at.0), Px(at.1), escape(text));
-        self.push(format_args!("<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" style=\"fill:{fill}\">{text}</text>"));
+        self.push(format_args!(
+            "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" style=\"fill:{fill}\">{text}</text>"
+        ));
     }
 
     /// The whole drawing. `label` is what a screen reader says instead of it.
     pub(super) fn finish(self, height: f64, label: &str) -> String {
-        let (width, height, least) = (Px(self.width), Px(height), Px(self.width * TEXT_PX_MIN / TEXT_PX));
+        let (width, height, least) = (
+            Px(self.width),
+            Px(height),
+            Px(self.width * TEXT_PX_MIN / TEXT_PX),
+        );
         format!(
             "<svg role=\"img\" aria-label=\"{}\" width=\"{width}\" height=\"{height}\" \
              viewBox=\"0 0 {width} {height}\" style=\"min-width:{least}px\">{}</svg>",
@@ -196,7 +224,15 @@ impl fmt::Display for Px {
 
 /// About how wide a text will be; rather more than less.
 pub(super) fn text_width(text: &str) -> f64 {
-    text.chars().map(|symbol| if WIDE_CHARACTERS.contains(&symbol) { 1.0 } else { CHARACTER_WIDTH }).sum::<f64>()
+    text.chars()
+        .map(|symbol| {
+            if WIDE_CHARACTERS.contains(&symbol) {
+                1.0
+            } else {
+                CHARACTER_WIDTH
+            }
+        })
+        .sum::<f64>()
         * TEXT_PX
 }
 
@@ -227,7 +263,10 @@ pub(super) fn shortened(text: &str, width: f64) -> String {
         return text.to_owned();
     }
     let room = (width / (TEXT_PX * CHARACTER_WIDTH)) as usize;
-    text.chars().take(room.saturating_sub(1)).chain(['\u{2026}']).collect()
+    text.chars()
+        .take(room.saturating_sub(1))
+        .chain(['\u{2026}'])
+        .collect()
 }
 
 /// Text made safe for an element or for an attribute in double quotes. Characters that XML has no place for are
@@ -261,9 +300,15 @@ mod tests {
         canvas.end_group();
         let svg = canvas.finish(5.0, "it's \"quoted\"\u{0}");
         assert!(!svg.contains("<script"), "{svg}");
-        assert!(svg.contains("data-label=\"&quot;&gt;&lt;script&gt;\""), "{svg}");
+        assert!(
+            svg.contains("data-label=\"&quot;&gt;&lt;script&gt;\""),
+            "{svg}"
+        );
         assert!(svg.contains(">a &lt; b &amp; c</text>"), "{svg}");
-        assert!(svg.contains("aria-label=\"it&#39;s &quot;quoted&quot;\u{fffd}\""), "{svg}");
+        assert!(
+            svg.contains("aria-label=\"it&#39;s &quot;quoted&quot;\u{fffd}\""),
+            "{svg}"
+        );
     }
 
     #[test]
@@ -283,7 +328,10 @@ mod tests {
     #[test]
     fn a_long_text_is_cut_to_the_width() {
         let cut = shortened("a-policy-with-a-very-long-name", 100.0);
-        assert!(cut.ends_with('\u{2026}') && text_width(&cut) <= 100.0, "{cut}");
+        assert!(
+            cut.ends_with('\u{2026}') && text_width(&cut) <= 100.0,
+            "{cut}"
+        );
         assert_eq!(shortened("nopfs", 100.0), "nopfs");
     }
 }

@@ -27,13 +27,23 @@ impl Columns<'_> {
     /// As SVG, for this width.
     pub(crate) fn draw(&self, width: f64) -> String {
         let unit = Unit::COUNT;
-        let most = self.bars.iter().map(|(_, height)| *height).filter(|height| height.is_finite()).fold(0.0, f64::max);
+        let most = self
+            .bars
+            .iter()
+            .map(|(_, height)| *height)
+            .filter(|height| height.is_finite())
+            .fold(0.0, f64::max);
         let end = round_end(most, TICKS, unit);
         let ticks = ticks(end, TICKS, unit);
         let left = widest(ticks.iter().map(|tick| tick.label.as_str())) + GAP;
         let mut canvas = Canvas::new(width);
         let down = canvas.title_lines((0.0, LINE_HEIGHT - 5.0), Anchor::Start, self.y_title);
-        let plot = Area { x: left, y: 2.0 * LINE_HEIGHT + down, width: width - left - 2.0, height: PLOT_HEIGHT };
+        let plot = Area {
+            x: left,
+            y: 2.0 * LINE_HEIGHT + down,
+            width: width - left - 2.0,
+            height: PLOT_HEIGHT,
+        };
         for tick in &ticks {
             let y = plot.bottom() - tick.value / end * plot.height;
             let class = if tick.value == 0.0 { "axis" } else { "grid" };
@@ -49,14 +59,30 @@ impl Columns<'_> {
     fn draw_bars(&self, canvas: &mut Canvas, plot: Area, end: f64) {
         let pitch = plot.width / self.bars.len().max(1) as f64;
         let share = if pitch < TOUCH_BELOW { 1.0 } else { BAR_SHARE };
-        let stride = label_stride(widest(self.bars.iter().map(|(name, _)| name.as_str())), pitch);
-        let shown: Vec<String> = self.bars.iter().map(|(_, value)| Unit::COUNT.bare(*value)).collect();
+        let stride = label_stride(
+            widest(self.bars.iter().map(|(name, _)| name.as_str())),
+            pitch,
+        );
+        let shown: Vec<String> = self
+            .bars
+            .iter()
+            .map(|(_, value)| Unit::COUNT.bare(*value))
+            .collect();
         let has_room = widest(shown.iter().map(String::as_str)) + 4.0 <= pitch;
         for (at, ((name, value), shown)) in self.bars.iter().zip(&shown).enumerate() {
-            let height = if value.is_finite() { value.max(0.0) / end * plot.height } else { 0.0 };
+            let height = if value.is_finite() {
+                value.max(0.0) / end * plot.height
+            } else {
+                0.0
+            };
             let middle = plot.x + (at as f64 + 0.5) * pitch;
             let width = pitch * share;
-            let bar = Area { x: middle - width / 2.0, y: plot.bottom() - height, width, height };
+            let bar = Area {
+                x: middle - width / 2.0,
+                y: plot.bottom() - height,
+                width,
+                height,
+            };
             canvas.group("column", &[("name", name)]);
             canvas.rect(&Paint::Plain.class(), bar, &format!("{name}: {shown}"));
             canvas.end_group();
@@ -67,7 +93,12 @@ impl Columns<'_> {
                 // The first and last label must not leave the chart.
                 let half = text_width(name) / 2.0;
                 let x = middle.min(canvas.width() - half).max(half);
-                canvas.text("muted", (x, plot.bottom() + LINE_HEIGHT - 3.0), Anchor::Middle, name);
+                canvas.text(
+                    "muted",
+                    (x, plot.bottom() + LINE_HEIGHT - 3.0),
+                    Anchor::Middle,
+                    name,
+                );
             }
         }
     }
@@ -84,7 +115,13 @@ mod tests {
 
     fn draw(count: usize) -> String {
         let bars: Vec<_> = (0..count).map(|at| (at.to_string(), at as f64)).collect();
-        Columns { label: "l".into(), x_title: "x", y_title: "y", bars: &bars }.draw(344.0)
+        Columns {
+            label: "l".into(),
+            x_title: "x",
+            y_title: "y",
+            bars: &bars,
+        }
+        .draw(344.0)
     }
 
     #[test]
@@ -102,10 +139,22 @@ mod tests {
 
     #[test]
     fn bars_are_as_high_as_their_values() {
-        let bars = [("a".to_owned(), 50.0), ("b".to_owned(), 100.0), ("c".to_owned(), f64::NAN)];
-        let svg = Columns { label: "l".into(), x_title: "x", y_title: "y", bars: &bars }.draw(344.0);
+        let bars = [
+            ("a".to_owned(), 50.0),
+            ("b".to_owned(), 100.0),
+            ("c".to_owned(), f64::NAN),
+        ];
+        let svg = Columns {
+            label: "l".into(),
+            x_title: "x",
+            y_title: "y",
+            bars: &bars,
+        }
+        .draw(344.0);
         assert!(
-            svg.contains("height=\"95\"") && svg.contains("height=\"190\"") && svg.contains("height=\"0\""),
+            svg.contains("height=\"95\"")
+                && svg.contains("height=\"190\"")
+                && svg.contains("height=\"0\""),
             "{svg}"
         );
     }

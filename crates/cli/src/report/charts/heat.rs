@@ -39,9 +39,17 @@ pub(crate) struct Shades {
 impl Shades {
     /// For these values, with shades for those that `clip` lets through.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>, clip: Clip) -> Self {
-        let least = values.into_iter().filter(|value| value.is_finite()).fold(clip.most, f64::min);
+        let least = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .fold(clip.most, f64::min);
         let is_log = least > 0.0 && clip.most > LINEAR_UP_TO * least;
-        Self { least, most: clip.most, clips: clip.clips, is_log }
+        Self {
+            least,
+            most: clip.most,
+            clips: clip.clips,
+            is_log,
+        }
     }
 
     /// Whether equal ratios, not equal differences, are equal steps of colour.
@@ -51,9 +59,16 @@ impl Shades {
 
     /// 0 for the smallest, 1 for the largest.
     fn share(self, value: f64) -> f64 {
-        let (value, least, most) =
-            if self.is_log { (value.ln(), self.least.ln(), self.most.ln()) } else { (value, self.least, self.most) };
-        if most > least { ((value - least) / (most - least)).clamp(0.0, 1.0) } else { 0.0 }
+        let (value, least, most) = if self.is_log {
+            (value.ln(), self.least.ln(), self.most.ln())
+        } else {
+            (value, self.least, self.most)
+        };
+        if most > least {
+            ((value - least) / (most - least)).clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
     }
 
     fn value_at(self, share: f64) -> f64 {
@@ -72,18 +87,29 @@ impl Shades {
         for at in 0..LEGEND_PIECES {
             let share = at as f64 / (LEGEND_PIECES - 1) as f64;
             // Half a pixel over the next one: no hairline between them.
-            let area = Area { x: at as f64 * piece, y: LINE_HEIGHT, width: piece + 0.5, height: 14.0 };
+            let area = Area {
+                x: at as f64 * piece,
+                y: LINE_HEIGHT,
+                width: piece + 0.5,
+                height: 14.0,
+            };
             canvas.filled_rect("shade", &hex(colour(share)), area, "");
         }
         let baseline = 2.0 * LINE_HEIGHT + 10.0;
         let or_more = if self.clips { "\u{2265}\u{a0}" } else { "" };
-        for (share, anchor, before) in
-            [(0.0, Anchor::Start, ""), (0.5, Anchor::Middle, ""), (1.0, Anchor::End, or_more)]
-        {
+        for (share, anchor, before) in [
+            (0.0, Anchor::Start, ""),
+            (0.5, Anchor::Middle, ""),
+            (1.0, Anchor::End, or_more),
+        ] {
             let text = format!("{before}{}", unit.show(self.value_at(share)));
             canvas.text("muted", (share * width, baseline), anchor, &text);
         }
-        let label = format!("{what}: from {} to {or_more}{}", unit.show(self.least), unit.show(self.most));
+        let label = format!(
+            "{what}: from {} to {or_more}{}",
+            unit.show(self.least),
+            unit.show(self.most)
+        );
         canvas.finish(baseline + 8.0, &label)
     }
 }
@@ -92,7 +118,9 @@ fn colour(share: f64) -> [f64; 3] {
     let at = share * (STOPS.len() - 1) as f64;
     let below = (at.floor() as usize).min(STOPS.len() - 2);
     let part = at - below as f64;
-    std::array::from_fn(|channel| STOPS[below][channel] + part * (STOPS[below + 1][channel] - STOPS[below][channel]))
+    std::array::from_fn(|channel| {
+        STOPS[below][channel] + part * (STOPS[below + 1][channel] - STOPS[below][channel])
+    })
 }
 
 fn hex(colour: [f64; 3]) -> String {
@@ -104,11 +132,19 @@ fn hex(colour: [f64; 3]) -> String {
 fn ink(colour: [f64; 3]) -> &'static str {
     let [red, green, blue] = colour.map(|channel| {
         let share = channel / 255.0;
-        if share <= 0.04045 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
+        if share <= 0.04045 {
+            share / 12.92
+        } else {
+            ((share + 0.055) / 1.055).powf(2.4)
+        }
     });
     let luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
     let (on_white, on_black) = (1.05 / (luminance + 0.05), (luminance + 0.05) / 0.05);
-    if on_white > on_black { LIGHT_INK } else { DARK_INK }
+    if on_white > on_black {
+        LIGHT_INK
+    } else {
+        DARK_INK
+    }
 }
 
 /// The chart.
@@ -148,19 +184,44 @@ impl Heat {
         let top = LINE_HEIGHT + 4.0;
         let bottom = top + CELL_HEIGHT * self.rows.len() as f64;
         let mut canvas = Canvas::new(width);
-        canvas.text("muted", (0.0, LINE_HEIGHT - 5.0), Anchor::Start, &format!("\u{2193} {}", self.y_title));
+        canvas.text(
+            "muted",
+            (0.0, LINE_HEIGHT - 5.0),
+            Anchor::Start,
+            &format!("\u{2193} {}", self.y_title),
+        );
         for (at, (name, cells)) in self.rows.iter().zip(&self.cells).enumerate() {
             let y = top + at as f64 * CELL_HEIGHT;
             let name = shortened(name, left - GAP);
-            canvas.text("muted", (left - GAP, y + CELL_HEIGHT / 2.0 + TEXT_DROP), Anchor::End, &name);
+            canvas.text(
+                "muted",
+                (left - GAP, y + CELL_HEIGHT / 2.0 + TEXT_DROP),
+                Anchor::End,
+                &name,
+            );
             for (column, cell) in cells.iter().enumerate() {
                 let x = left + column as f64 * cell_width;
-                draw_cell(&mut canvas, Area { x, y, width: cell_width, height: CELL_HEIGHT }, cell, shades);
+                draw_cell(
+                    &mut canvas,
+                    Area {
+                        x,
+                        y,
+                        width: cell_width,
+                        height: CELL_HEIGHT,
+                    },
+                    cell,
+                    shades,
+                );
             }
         }
         for (at, name) in self.columns.iter().enumerate() {
             let middle = left + (at as f64 + 0.5) * cell_width;
-            canvas.text("muted", (middle, bottom + LINE_HEIGHT - 3.0), Anchor::Middle, name);
+            canvas.text(
+                "muted",
+                (middle, bottom + LINE_HEIGHT - 3.0),
+                Anchor::Middle,
+                name,
+            );
         }
         let below = (left + cell_width * count / 2.0, bottom + 2.0 * LINE_HEIGHT);
         let down = canvas.title_lines(below, Anchor::Middle, &format!("{} \u{2192}", self.x_title));
@@ -169,7 +230,10 @@ impl Heat {
 }
 
 fn draw_cell(canvas: &mut Canvas, area: Area, cell: &Cell, shades: Shades) {
-    let text_at = (area.x + area.width / 2.0, area.y + area.height / 2.0 + TEXT_DROP);
+    let text_at = (
+        area.x + area.width / 2.0,
+        area.y + area.height / 2.0 + TEXT_DROP,
+    );
     if let Some(value) = cell.value {
         let colour = colour(shades.share(value));
         canvas.filled_rect("cell", &hex(colour), area, &cell.tip);
@@ -185,7 +249,10 @@ mod tests {
     use super::*;
 
     fn shades(values: &[f64]) -> Shades {
-        Shades::of(values.iter().copied(), Clip::of(values.iter().copied(), 100.0))
+        Shades::of(
+            values.iter().copied(),
+            Clip::of(values.iter().copied(), 100.0),
+        )
     }
 
     #[test]
@@ -193,7 +260,11 @@ mod tests {
         let values = [2.0, 2.1, 2.2, 27.0];
         let shades = Shades::of(values, Clip::of(values, 4.0));
         assert!((shades.share(2.1) - 0.5).abs() < 1e-9 && (shades.share(27.0) - 1.0).abs() < 1e-12);
-        assert!(shades.draw_legend(344.0, "time", Unit::COUNT).contains("\u{2265}\u{a0}2.200"));
+        assert!(
+            shades
+                .draw_legend(344.0, "time", Unit::COUNT)
+                .contains("\u{2265}\u{a0}2.200")
+        );
     }
 
     #[test]
@@ -217,7 +288,11 @@ mod tests {
     #[test]
     fn equal_values_and_no_values_have_a_shade() {
         assert!(shades(&[7.0, 7.0]).share(7.0).abs() < 1e-12);
-        assert!(shades(&[]).draw_legend(344.0, "time", Unit::COUNT).starts_with("<svg"));
+        assert!(
+            shades(&[])
+                .draw_legend(344.0, "time", Unit::COUNT)
+                .starts_with("<svg")
+        );
     }
 
     #[test]
@@ -225,8 +300,14 @@ mod tests {
         for at in 0..=100 {
             let shade = colour(f64::from(at) / 100.0);
             let channel = |value: f64| ((value / 255.0 + 0.055) / 1.055).powf(2.4);
-            let luminance = 0.2126 * channel(shade[0]) + 0.7152 * channel(shade[1]) + 0.0722 * channel(shade[2]);
-            let contrast = if ink(shade) == LIGHT_INK { 1.05 / (luminance + 0.05) } else { (luminance + 0.05) / 0.05 };
+            let luminance = 0.2126 * channel(shade[0])
+                + 0.7152 * channel(shade[1])
+                + 0.0722 * channel(shade[2]);
+            let contrast = if ink(shade) == LIGHT_INK {
+                1.05 / (luminance + 0.05)
+            } else {
+                (luminance + 0.05) / 0.05
+            };
             assert!(contrast >= 4.5, "{at}: {contrast}");
         }
     }

@@ -33,8 +33,14 @@ pub(crate) const HALF: f64 = 504.0;
 
 /// The drawings for a phone, a tablet and a laptop, in boxes of which the style sheet shows one.
 pub(crate) fn responsive(laptop: f64, draw: impl Fn(f64) -> String) -> String {
-    let boxed = |class: &str, width: f64| format!("<div class=\"chart {class}\">{}</div>", draw(width));
-    [boxed("for-phone", SMALL), boxed("for-tablet", MEDIUM), boxed("for-laptop", laptop)].concat()
+    let boxed =
+        |class: &str, width: f64| format!("<div class=\"chart {class}\">{}</div>", draw(width));
+    [
+        boxed("for-phone", SMALL),
+        boxed("for-tablet", MEDIUM),
+        boxed("for-laptop", laptop),
+    ]
+    .concat()
 }
 
 /// What a shape stands for; the style sheet gives it its colour.

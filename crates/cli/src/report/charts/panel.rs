@@ -46,7 +46,12 @@ impl Panel<'_> {
         let end = round_end(self.clip.most, TICKS, self.unit);
         let ticks = ticks(end, TICKS, self.unit);
         let left = widest(ticks.iter().map(|tick| tick.label.as_str())) + GAP;
-        let plot = Area { x: left, y: 2.0 * LINE_HEIGHT + 8.0, width: width - left - 2.0, height: PLOT_HEIGHT };
+        let plot = Area {
+            x: left,
+            y: 2.0 * LINE_HEIGHT + 8.0,
+            width: width - left - 2.0,
+            height: PLOT_HEIGHT,
+        };
         let mut canvas = Canvas::new(width);
         let y_title = self.unit.title(self.y_title);
         canvas.text("muted", (0.0, LINE_HEIGHT - 5.0), Anchor::Start, &y_title);
@@ -78,9 +83,19 @@ impl Panel<'_> {
     }
 
     /// A line through neighbours that have values; a gap where one has none.
-    fn draw_line(&self, canvas: &mut Canvas, class: &str, plot: Area, end: f64, values: &[Option<f64>]) {
-        let points: Vec<_> =
-            values.iter().enumerate().map(|(at, value)| value.map(|value| self.point(plot, end, at, value))).collect();
+    fn draw_line(
+        &self,
+        canvas: &mut Canvas,
+        class: &str,
+        plot: Area,
+        end: f64,
+        values: &[Option<f64>],
+    ) {
+        let points: Vec<_> = values
+            .iter()
+            .enumerate()
+            .map(|(at, value)| value.map(|value| self.point(plot, end, at, value)))
+            .collect();
         for run in points.split(Option::is_none).filter(|run| run.len() > 1) {
             canvas.path(class, &run.iter().copied().flatten().collect::<Vec<_>>());
         }
@@ -88,27 +103,51 @@ impl Panel<'_> {
 
     /// What stands at a point: with an arrow where it is above the end of the axis.
     fn shown(&self, value: Option<f64>, end: f64) -> String {
-        let Some(value) = value else { return "\u{2013}".to_owned() };
-        format!("{}{}", if value > end { "\u{2191} " } else { "" }, self.unit.bare(value))
+        let Some(value) = value else {
+            return "\u{2013}".to_owned();
+        };
+        format!(
+            "{}{}",
+            if value > end { "\u{2191} " } else { "" },
+            self.unit.bare(value)
+        )
     }
 
     fn draw_values(&self, canvas: &mut Canvas, plot: Area, end: f64) {
         let pitch = self.pitch(plot);
-        let shown: Vec<String> = self.values.iter().map(|value| self.shown(*value, end)).collect();
-        let stride =
-            |texts: &[String]| ((widest(texts.iter().map(String::as_str)) + GAP) / pitch).ceil().max(1.0) as usize;
+        let shown: Vec<String> = self
+            .values
+            .iter()
+            .map(|value| self.shown(*value, end))
+            .collect();
+        let stride = |texts: &[String]| {
+            ((widest(texts.iter().map(String::as_str)) + GAP) / pitch)
+                .ceil()
+                .max(1.0) as usize
+        };
         let (name_stride, value_stride) = (stride(self.names), stride(&shown));
         for (at, (name, value)) in self.names.iter().zip(self.values).enumerate() {
             let (x, y) = self.point(plot, end, at, value.unwrap_or(0.0));
-            let tip =
-                format!("{name}: {}", value.map_or_else(|| "not supported".into(), |value| self.unit.show(value)));
+            let tip = format!(
+                "{name}: {}",
+                value.map_or_else(|| "not supported".into(), |value| self.unit.show(value))
+            );
             let is_broken = value.is_some_and(|value| value > end);
             match (self.form, value) {
                 (_, None) => {}
-                (Form::Line, Some(_)) => canvas.dot(if is_broken { "point broken" } else { "point" }, (x, y), &tip),
+                (Form::Line, Some(_)) => canvas.dot(
+                    if is_broken { "point broken" } else { "point" },
+                    (x, y),
+                    &tip,
+                ),
                 (Form::Bars, Some(_)) => {
                     let width = pitch * BAR_SHARE;
-                    let bar = Area { x: x - width / 2.0, y, width, height: plot.bottom() - y };
+                    let bar = Area {
+                        x: x - width / 2.0,
+                        y,
+                        width,
+                        height: plot.bottom() - y,
+                    };
                     canvas.rect(&Paint::Plain.class(), bar, &tip);
                 }
             }
@@ -118,7 +157,12 @@ impl Panel<'_> {
             if at % name_stride == 0 {
                 let half = text_width(name) / 2.0;
                 let x = x.min(canvas.width() - half).max(half);
-                canvas.text("muted", (x, plot.bottom() + LINE_HEIGHT - 3.0), Anchor::Middle, name);
+                canvas.text(
+                    "muted",
+                    (x, plot.bottom() + LINE_HEIGHT - 3.0),
+                    Anchor::Middle,
+                    name,
+                );
             }
         }
     }
@@ -147,7 +191,10 @@ mod tests {
 
     #[test]
     fn a_line_has_a_gap_where_there_is_no_value() {
-        let svg = draw(&[Some(1.0), Some(2.0), None, Some(3.0), Some(2.0)], Form::Line);
+        let svg = draw(
+            &[Some(1.0), Some(2.0), None, Some(3.0), Some(2.0)],
+            Form::Line,
+        );
         assert_eq!(svg.matches("class=\"series\"").count(), 2);
         assert_eq!(svg.matches("<circle").count(), 4);
     }

@@ -13,16 +13,30 @@ pub(super) struct Tick {
 pub(super) fn ticks(end: f64, wanted: usize, unit: Unit) -> Vec<Tick> {
     let end = unit.scaled(end);
     if !end.is_finite() || end <= 0.0 {
-        return vec![Tick { value: 0.0, label: "0".to_owned() }];
+        return vec![Tick {
+            value: 0.0,
+            label: "0".to_owned(),
+        }];
     }
     let step = round_step(end / wanted.max(1) as f64);
-    let decimals = (0..9).find(|&digits| is_whole(step * 10_f64.powi(digits))).unwrap_or(9) as usize;
+    let decimals = (0..9)
+        .find(|&digits| is_whole(step * 10_f64.powi(digits)))
+        .unwrap_or(9) as usize;
     // A last tick that is missed by a rounding error is a tick.
     let last = (end / step + 1e-9).floor() as usize;
-    let label = |value: f64| if value == 0.0 { "0".to_owned() } else { number(value, decimals) };
+    let label = |value: f64| {
+        if value == 0.0 {
+            "0".to_owned()
+        } else {
+            number(value, decimals)
+        }
+    };
     (0..=last)
         .map(|at| at as f64 * step)
-        .map(|value| Tick { value: unit.unscaled(value), label: label(value) })
+        .map(|value| Tick {
+            value: unit.unscaled(value),
+            label: label(value),
+        })
         .collect()
 }
 
@@ -38,7 +52,9 @@ pub(super) fn round_end(most: f64, wanted: usize, unit: Unit) -> f64 {
 /// The smallest of 1, 2, 2.5 and 5 times a power of ten that is not below this.
 fn round_step(rough: f64) -> f64 {
     let power = 10_f64.powf(rough.log10().floor());
-    let round = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|round| round * power >= rough * (1.0 - 1e-9));
+    let round = [1.0, 2.0, 2.5, 5.0, 10.0]
+        .into_iter()
+        .find(|round| round * power >= rough * (1.0 - 1e-9));
     round.unwrap_or(10.0) * power
 }
 
@@ -58,21 +74,33 @@ pub(crate) struct Clip {
 impl Clip {
     /// For these values: those beyond so many times their median are not drawn to scale.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>, medians: f64) -> Self {
-        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        let mut sorted: Vec<f64> = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .collect();
         sorted.sort_by(f64::total_cmp);
         let largest = sorted.last().copied().unwrap_or(0.0);
         let limit = medians * median(&sorted);
         // A median of 0 says nothing about what is long.
         if limit <= 0.0 || largest <= limit {
-            return Self { most: largest, clips: false };
+            return Self {
+                most: largest,
+                clips: false,
+            };
         }
         let fitting = sorted.iter().rev().find(|&&value| value <= limit);
-        Self { most: fitting.copied().unwrap_or(largest), clips: true }
+        Self {
+            most: fitting.copied().unwrap_or(largest),
+            clips: true,
+        }
     }
 
     /// The same, but with room for a line at `value`, which is always drawn to scale.
     pub(crate) fn with_line(self, value: f64) -> Self {
-        Self { most: self.most.max(value), ..self }
+        Self {
+            most: self.most.max(value),
+            ..self
+        }
     }
 
     /// Whether this value is too long.
@@ -95,14 +123,23 @@ mod tests {
     use super::*;
 
     fn labels(end: f64, wanted: usize, unit: Unit) -> Vec<String> {
-        ticks(end, wanted, unit).into_iter().map(|tick| tick.label).collect()
+        ticks(end, wanted, unit)
+            .into_iter()
+            .map(|tick| tick.label)
+            .collect()
     }
 
     #[test]
     fn ticks_are_round_numbers_of_the_unit() {
-        assert_eq!(labels(27.7, 6, Unit::of_seconds(27.7)), ["0", "5", "10", "15", "20", "25"]);
+        assert_eq!(
+            labels(27.7, 6, Unit::of_seconds(27.7)),
+            ["0", "5", "10", "15", "20", "25"]
+        );
         assert_eq!(labels(0.9, 4, Unit::COUNT), ["0", "0.25", "0.50", "0.75"]);
-        assert_eq!(labels(3.0 * 3600.0, 3, Unit::of_seconds(3.0 * 3600.0)), ["0", "1", "2", "3"]);
+        assert_eq!(
+            labels(3.0 * 3600.0, 3, Unit::of_seconds(3.0 * 3600.0)),
+            ["0", "1", "2", "3"]
+        );
         assert_eq!(labels(12_000.0, 3, Unit::COUNT), ["0", "5,000", "10,000"]);
         assert_eq!(labels(0.0, 5, Unit::COUNT), ["0"]);
         assert_eq!(labels(f64::NAN, 5, Unit::COUNT), ["0"]);
@@ -130,12 +167,42 @@ mod tests {
     #[test]
     fn only_what_is_beyond_so_many_medians_breaks() {
         let clip = Clip::of([8.0, 9.0, 10.0, 39.0], 4.0);
-        assert_eq!(clip, Clip { most: 10.0, clips: true });
+        assert_eq!(
+            clip,
+            Clip {
+                most: 10.0,
+                clips: true
+            }
+        );
         assert!(clip.breaks(39.0) && !clip.breaks(10.0));
-        assert_eq!(Clip::of([8.0, 9.0, 10.0, 36.0], 4.0), Clip { most: 36.0, clips: false });
-        assert_eq!(Clip::of([0.0, 0.0, 0.0, 5.0], 4.0), Clip { most: 5.0, clips: false });
-        assert_eq!(Clip::of([], 4.0), Clip { most: 0.0, clips: false });
-        assert_eq!(Clip::of([7.0], 4.0), Clip { most: 7.0, clips: false });
+        assert_eq!(
+            Clip::of([8.0, 9.0, 10.0, 36.0], 4.0),
+            Clip {
+                most: 36.0,
+                clips: false
+            }
+        );
+        assert_eq!(
+            Clip::of([0.0, 0.0, 0.0, 5.0], 4.0),
+            Clip {
+                most: 5.0,
+                clips: false
+            }
+        );
+        assert_eq!(
+            Clip::of([], 4.0),
+            Clip {
+                most: 0.0,
+                clips: false
+            }
+        );
+        assert_eq!(
+            Clip::of([7.0], 4.0),
+            Clip {
+                most: 7.0,
+                clips: false
+            }
+        );
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! as they share the value.
 
 use super::Paint;
-use super::canvas::{Anchor, Area, Canvas, LINE_HEIGHT, TEXT_DROP, TEXT_PX, shortened, text_width, widest};
+use super::canvas::{
+    Anchor, Area, Canvas, LINE_HEIGHT, TEXT_DROP, TEXT_PX, shortened, text_width, widest,
+};
 use super::scale::{Clip, Tick, ticks};
 use crate::report::format::Unit;
 
@@ -90,29 +92,70 @@ impl Layout {
         let names = chart.rows.iter().map(|row| row.name.as_str());
         let numbers = chart.rows.iter().map(|row| row.shown.as_str());
         let (left, right) = if is_wide {
-            (widest(names).min(NAME_WIDTH_MAX) + 1.5 * GAP, widest(numbers) + GAP)
+            (
+                widest(names).min(NAME_WIDTH_MAX) + 1.5 * GAP,
+                widest(numbers) + GAP,
+            )
         } else {
             (1.0, NARROW_EDGE)
         };
-        let row_height = BAR_HEIGHT + if is_wide { ROW_GAP } else { LINE_HEIGHT + ROW_GAP };
-        let top = if chart.mark.is_some() { LINE_HEIGHT + 6.0 } else { 6.0 };
-        let plot = Area { x: left, y: top, width: width - left - right, height: row_height * chart.rows.len() as f64 };
+        let row_height = BAR_HEIGHT
+            + if is_wide {
+                ROW_GAP
+            } else {
+                LINE_HEIGHT + ROW_GAP
+            };
+        let top = if chart.mark.is_some() {
+            LINE_HEIGHT + 6.0
+        } else {
+            6.0
+        };
+        let plot = Area {
+            x: left,
+            y: top,
+            width: width - left - right,
+            height: row_height * chart.rows.len() as f64,
+        };
         let scaled_width = plot.width * if clip.clips { BROKEN_SHARE } else { 1.0 };
-        Self { is_wide, rows: chart.rows.len(), plot, row_height, scaled_width, clip }
+        Self {
+            is_wide,
+            rows: chart.rows.len(),
+            plot,
+            row_height,
+            scaled_width,
+            clip,
+        }
     }
 
     fn length(&self, value: f64) -> f64 {
-        if self.clip.most > 0.0 { value / self.clip.most * self.scaled_width } else { 0.0 }
+        if self.clip.most > 0.0 {
+            value / self.clip.most * self.scaled_width
+        } else {
+            0.0
+        }
     }
 
     fn bar(&self, row: usize, total: f64) -> Area {
-        let width = if self.clip.breaks(total) { self.plot.width } else { self.length(total) };
+        let width = if self.clip.breaks(total) {
+            self.plot.width
+        } else {
+            self.length(total)
+        };
         let y = self.plot.y + (row + 1) as f64 * self.row_height - BAR_HEIGHT - ROW_GAP / 2.0;
-        Area { x: self.plot.x, y, width, height: BAR_HEIGHT }
+        Area {
+            x: self.plot.x,
+            y,
+            width,
+            height: BAR_HEIGHT,
+        }
     }
 
     fn ticks(&self, unit: Unit) -> Vec<Tick> {
-        ticks(self.clip.most, (self.scaled_width / TICK_PITCH).clamp(3.0, 8.0) as usize, unit)
+        ticks(
+            self.clip.most,
+            (self.scaled_width / TICK_PITCH).clamp(3.0, 8.0) as usize,
+            unit,
+        )
     }
 }
 
@@ -154,13 +197,20 @@ impl Stacked {
             if tick.value > 0.0 || layout.is_wide {
                 canvas.line(class, (x, plot.y), (x, plot.bottom() + 3.0));
             }
-            let anchor = if tick.value == 0.0 && !layout.is_wide { Anchor::Start } else { Anchor::Middle };
+            let anchor = if tick.value == 0.0 && !layout.is_wide {
+                Anchor::Start
+            } else {
+                Anchor::Middle
+            };
             canvas.text("muted", (x, baseline), anchor, &tick.label);
         }
         let title = self.unit.title(&self.axis_title);
         canvas.text(
             "muted",
-            (plot.x + layout.scaled_width / 2.0, baseline + LINE_HEIGHT + 2.0),
+            (
+                plot.x + layout.scaled_width / 2.0,
+                baseline + LINE_HEIGHT + 2.0,
+            ),
             Anchor::Middle,
             &title,
         );
@@ -173,10 +223,17 @@ fn draw_bar(canvas: &mut Canvas, layout: &Layout, at: usize, row: &Row) {
     let bar = layout.bar(at, total);
     let value = total.to_string();
     let broken = is_broken.to_string();
-    canvas.group("bar", &[("name", &row.name), ("value", &value), ("broken", &broken)]);
+    canvas.group(
+        "bar",
+        &[("name", &row.name), ("value", &value), ("broken", &broken)],
+    );
     for (part, (x, width)) in row.parts.iter().zip(shares(&row.parts, bar)) {
         if width > 0.0 {
-            canvas.rect(&format!("part {}", part.paint.class()), Area { x, width, ..bar }, &part.tip);
+            canvas.rect(
+                &format!("part {}", part.paint.class()),
+                Area { x, width, ..bar },
+                &part.tip,
+            );
         }
     }
     canvas.end_group();
@@ -187,12 +244,21 @@ fn draw_bar(canvas: &mut Canvas, layout: &Layout, at: usize, row: &Row) {
 
 fn draw_texts(canvas: &mut Canvas, layout: &Layout, at: usize, row: &Row) {
     let bar = layout.bar(at, row.total());
-    let name_width = if layout.is_wide { NAME_WIDTH_MAX } else { canvas.width() - text_width(&row.shown) - GAP };
+    let name_width = if layout.is_wide {
+        NAME_WIDTH_MAX
+    } else {
+        canvas.width() - text_width(&row.shown) - GAP
+    };
     let name = shortened(&row.name, name_width);
     if layout.is_wide {
         let baseline = bar.y + BAR_HEIGHT / 2.0 + TEXT_DROP;
         canvas.text("name", (bar.x - GAP, baseline), Anchor::End, &name);
-        canvas.text("halo", (bar.right() + GAP, baseline), Anchor::Start, &row.shown);
+        canvas.text(
+            "halo",
+            (bar.right() + GAP, baseline),
+            Anchor::Start,
+            &row.shown,
+        );
     } else {
         let baseline = bar.y - 7.0;
         canvas.text("name halo", (0.0, baseline), Anchor::Start, &name);
@@ -205,7 +271,11 @@ fn shares(parts: &[Part], bar: Area) -> Vec<(f64, f64)> {
     let total: f64 = parts.iter().map(|part| part.value).sum();
     let mut x = bar.x;
     let mut share = |value: f64| {
-        let width = if total > 0.0 { value / total * bar.width } else { 0.0 };
+        let width = if total > 0.0 {
+            value / total * bar.width
+        } else {
+            0.0
+        };
         x += width;
         (x - width, width)
     };
@@ -251,7 +321,12 @@ fn draw_mark(canvas: &mut Canvas, layout: &Layout, mark: &Mark) {
         }
     }
     canvas.end_group();
-    canvas.text("mark-label", (label_x, layout.plot.y - 10.0), anchor, &mark.label);
+    canvas.text(
+        "mark-label",
+        (label_x, layout.plot.y - 10.0),
+        anchor,
+        &mark.label,
+    );
     debug_assert!(layout.plot.y >= TEXT_PX, "a mark's label needs its line");
 }
 
@@ -260,28 +335,49 @@ mod tests {
     use super::*;
 
     fn part(value: f64) -> Part {
-        Part { paint: Paint::Source, value, tip: String::new() }
+        Part {
+            paint: Paint::Source,
+            value,
+            tip: String::new(),
+        }
     }
 
     fn chart(totals: &[f64]) -> Stacked {
-        let row = |&total: &f64| Row { name: "nopfs".into(), shown: "1 s".into(), parts: vec![part(total)] };
+        let row = |&total: &f64| Row {
+            name: "nopfs".into(),
+            shown: "1 s".into(),
+            parts: vec![part(total)],
+        };
         Stacked {
             label: "times".into(),
             axis_title: "time".into(),
             unit: Unit::COUNT,
             rows: totals.iter().map(row).collect(),
-            mark: Some(Mark { label: "lower bound".into(), value: 7.0 }),
+            mark: Some(Mark {
+                label: "lower bound".into(),
+                value: 7.0,
+            }),
             breaks_at: 4.0,
         }
     }
 
     #[test]
     fn parts_add_up_to_the_bar() {
-        let bar = Area { x: 10.0, y: 0.0, width: 300.0, height: 20.0 };
+        let bar = Area {
+            x: 10.0,
+            y: 0.0,
+            width: 300.0,
+            height: 20.0,
+        };
         let placed = shares(&[part(1.0), part(0.0), part(3.0)], bar);
-        let near =
-            |(x, width): (f64, f64), right: (f64, f64)| (x - right.0).abs() < 1e-9 && (width - right.1).abs() < 1e-9;
-        assert!(near(placed[0], (10.0, 75.0)) && near(placed[1], (85.0, 0.0)) && near(placed[2], (85.0, 225.0)));
+        let near = |(x, width): (f64, f64), right: (f64, f64)| {
+            (x - right.0).abs() < 1e-9 && (width - right.1).abs() < 1e-9
+        };
+        assert!(
+            near(placed[0], (10.0, 75.0))
+                && near(placed[1], (85.0, 0.0))
+                && near(placed[2], (85.0, 225.0))
+        );
         assert_eq!(shares(&[part(0.0)], bar), [(10.0, 0.0)]);
     }
 
@@ -292,7 +388,11 @@ mod tests {
         assert!((layout.length(10.0) - layout.plot.width * BROKEN_SHARE).abs() < 1e-9);
         let svg = chart(&[8.0, 9.0, 10.0, 400.0]).draw(1000.0);
         assert_eq!(svg.matches("class=\"break\"").count(), 2);
-        assert!(!chart(&[8.0, 9.0, 10.0]).draw(1000.0).contains("class=\"break\""));
+        assert!(
+            !chart(&[8.0, 9.0, 10.0])
+                .draw(1000.0)
+                .contains("class=\"break\"")
+        );
     }
 
     #[test]

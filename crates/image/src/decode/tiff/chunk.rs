@@ -11,7 +11,11 @@ use crate::error::ImageError;
 pub(super) const RATIO_MAX: u64 = 4096;
 
 /// Fills `decoded`; fewer bytes are an error.
-pub(super) fn decompress(compression: Compression, encoded: &[u8], decoded: &mut [u8]) -> Result<(), ImageError> {
+pub(super) fn decompress(
+    compression: Compression,
+    encoded: &[u8],
+    decoded: &mut [u8],
+) -> Result<(), ImageError> {
     let needed = decoded.len();
     let len = match compression {
         Compression::None | Compression::Jpeg { .. } => {
@@ -28,7 +32,11 @@ pub(super) fn decompress(compression: Compression, encoded: &[u8], decoded: &mut
             inflate.total_out() as usize
         }
     };
-    if len == needed { Ok(()) } else { Err(TIFF.truncated(format!("{len} of {needed} bytes of a strip or tile"))) }
+    if len == needed {
+        Ok(())
+    } else {
+        Err(TIFF.truncated(format!("{len} of {needed} bytes of a strip or tile")))
+    }
 }
 
 /// Runs and literal bytes; gives how many came out.
@@ -45,7 +53,9 @@ fn unpack_bits(mut encoded: &[u8], decoded: &mut [u8]) -> usize {
             encoded = &rest[count..];
             len += taken;
         } else if head > i8::MIN {
-            let Some((&byte, rest)) = rest.split_first() else { break };
+            let Some((&byte, rest)) = rest.split_first() else {
+                break;
+            };
             let count = (usize::from(head.unsigned_abs()) + 1).min(left);
             decoded[len..len + count].fill(byte);
             encoded = rest;
@@ -71,7 +81,12 @@ fn lzw(encoded: &[u8], decoded: &mut [u8]) -> Result<usize, ImageError> {
 }
 
 /// Adds to each sample of a line the same sample of the pixel before.
-pub(super) fn undo_prediction(line: &mut [u8], numbers: Numbers, samples: usize, is_big_endian: bool) {
+pub(super) fn undo_prediction(
+    line: &mut [u8],
+    numbers: Numbers,
+    samples: usize,
+    is_big_endian: bool,
+) {
     match numbers {
         Numbers::Bits(_) | Numbers::Bytes => add::<1>(line, samples, is_big_endian),
         Numbers::Words | Numbers::SignedWords => add::<2>(line, samples, is_big_endian),
@@ -86,7 +101,11 @@ fn add<const BYTES: usize>(line: &mut [u8], samples: usize, is_big_endian: bool)
         let mut carry = 0;
         for place in 0..BYTES {
             // The lowest byte first.
-            let place = if is_big_endian { BYTES - 1 - place } else { place };
+            let place = if is_big_endian {
+                BYTES - 1 - place
+            } else {
+                place
+            };
             let sum = u16::from(rest[place]) + u16::from(before[place]) + carry;
             rest[place] = sum as u8;
             carry = sum >> 8;

@@ -52,13 +52,21 @@ pub(super) struct Directory<'a> {
 
 impl<'a> Directory<'a> {
     pub(super) fn read(fields: Fields<'a>) -> Result<Self, ImageError> {
-        let entries = entries(fields).ok_or_else(|| TIFF.truncated("the directory is cut short"))?;
+        let entries =
+            entries(fields).ok_or_else(|| TIFF.truncated("the directory is cut short"))?;
         Ok(Self { fields, entries })
     }
 
     /// All numbers of a tag, if it is there.
     fn numbers(&self, tag: u16) -> Result<Option<Vec<u64>>, ImageError> {
-        let Some(Entry { value_bytes, count, at }) = self.entries.get(&tag) else { return Ok(None) };
+        let Some(Entry {
+            value_bytes,
+            count,
+            at,
+        }) = self.entries.get(&tag)
+        else {
+            return Ok(None);
+        };
         if !matches!(value_bytes, 1 | 2 | 4 | 8) {
             return Err(TIFF.corrupt(format!("tag {tag} holds no numbers")));
         }
@@ -73,7 +81,9 @@ impl<'a> Directory<'a> {
 
     /// The first number of a tag.
     fn number(&self, tag: u16) -> Result<Option<u64>, ImageError> {
-        Ok(self.numbers(tag)?.and_then(|numbers| numbers.first().copied()))
+        Ok(self
+            .numbers(tag)?
+            .and_then(|numbers| numbers.first().copied()))
     }
 
     fn number_or(&self, tag: u16, otherwise: u64) -> Result<u64, ImageError> {
@@ -99,7 +109,10 @@ impl<'a> Directory<'a> {
         let numbers = self.samples_as(photometric, samples as usize)?;
         let kind = self.kind(photometric, numbers, compression, extra.first() == Some(&1))?;
         if (samples as usize) < kind.colours() {
-            return Err(TIFF.corrupt(format!("{samples} samples a pixel for {} colours", kind.colours())));
+            return Err(TIFF.corrupt(format!(
+                "{samples} samples a pixel for {} colours",
+                kind.colours()
+            )));
         }
         let (parts, chunk) = self.chunk_size(size)?;
         let is_jpeg = matches!(compression, Compression::Jpeg { .. });
@@ -128,7 +141,9 @@ impl<'a> Directory<'a> {
         match self.number_or(tag::COMPRESSION, 1)? {
             1 => Ok(Compression::None),
             5 => Ok(Compression::Lzw),
-            7 => Ok(Compression::Jpeg { has_chroma: self.number_or(tag::PHOTOMETRIC, 0)? == 6 }),
+            7 => Ok(Compression::Jpeg {
+                has_chroma: self.number_or(tag::PHOTOMETRIC, 0)? == 6,
+            }),
             8 | 32946 => Ok(Compression::Deflate),
             32773 => Ok(Compression::PackBits),
             number => Err(TIFF.unsupported(match number {
@@ -174,10 +189,18 @@ impl<'a> Directory<'a> {
         }
         match photometric {
             // PIL turns over what has eight bits or fewer.
-            0 => Ok(Kind::Grey { is_inverted: matches!(numbers, Numbers::Bits(_) | Numbers::Bytes), is_covered }),
-            1 => Ok(Kind::Grey { is_inverted: false, is_covered }),
+            0 => Ok(Kind::Grey {
+                is_inverted: matches!(numbers, Numbers::Bits(_) | Numbers::Bytes),
+                is_covered,
+            }),
+            1 => Ok(Kind::Grey {
+                is_inverted: false,
+                is_covered,
+            }),
             2 => Ok(Kind::Rgb { is_covered }),
-            3 => self.palette(numbers).map(|palette| Kind::Palette(Box::new(palette))),
+            3 => self
+                .palette(numbers)
+                .map(|palette| Kind::Palette(Box::new(palette))),
             5 if !is_jpeg => Ok(Kind::Cmyk),
             6 if is_jpeg => Ok(Kind::Rgb { is_covered: false }),
             number => {
@@ -189,13 +212,24 @@ impl<'a> Directory<'a> {
 
     /// All reds, then all greens, then all blues, of 16 bits.
     fn palette(&self, numbers: Numbers) -> Result<Palette, ImageError> {
-        let count = 1_usize << if let Numbers::Bits(bits) = numbers { bits } else { 8 };
+        let count = 1_usize
+            << if let Numbers::Bits(bits) = numbers {
+                bits
+            } else {
+                8
+            };
         let colours = self.numbers(tag::COLOURS)?.unwrap_or_default();
         if colours.len() != 3 * count {
-            return Err(TIFF.corrupt(format!("a palette of {} numbers, not {}", colours.len(), 3 * count)));
+            return Err(TIFF.corrupt(format!(
+                "a palette of {} numbers, not {}",
+                colours.len(),
+                3 * count
+            )));
         }
         let part = |at: usize| (colours[at] >> 8) as u8;
-        Ok(Palette::new((0..count).map(|index| [part(index), part(count + index), part(2 * count + index)])))
+        Ok(Palette::new((0..count).map(|index| {
+            [part(index), part(count + index), part(2 * count + index)]
+        })))
     }
 
     fn is_predicted(&self, numbers: Numbers, compression: Compression) -> Result<bool, ImageError> {
@@ -204,7 +238,9 @@ impl<'a> Directory<'a> {
         }
         match (self.number_or(tag::PREDICTOR, 1)?, numbers) {
             (1, _) => Ok(false),
-            (2, Numbers::Bytes | Numbers::Words | Numbers::SignedWords | Numbers::Integers) => Ok(true),
+            (2, Numbers::Bytes | Numbers::Words | Numbers::SignedWords | Numbers::Integers) => {
+                Ok(true)
+            }
             (number, _) => Err(TIFF.unsupported(format!("predictor {number} with {numbers:?}"))),
         }
     }
@@ -212,7 +248,10 @@ impl<'a> Directory<'a> {
     /// Whether there are strips or tiles, and their size.
     fn chunk_size(&self, image: Size) -> Result<(Parts, Size), ImageError> {
         if self.entries.contains_key(&tag::TILES) && !self.entries.contains_key(&tag::STRIPS) {
-            return Ok((Parts::Tiles, Size::new(self.edge(tag::TILE_HEIGHT)?, self.edge(tag::TILE_WIDTH)?)));
+            return Ok((
+                Parts::Tiles,
+                Size::new(self.edge(tag::TILE_HEIGHT)?, self.edge(tag::TILE_WIDTH)?),
+            ));
         }
         let lines = self.number_or(tag::STRIP_LINES, image.height.into())?;
         let lines = lines.clamp(1, image.height.into()) as u32;
@@ -237,17 +276,26 @@ impl<'a> Directory<'a> {
             let len = match layout.compression {
                 // It is known, and told wrongly at times.
                 Compression::None => u64::from(chunk.lines) * line_bytes,
-                _ => *lengths.get(number as usize).ok_or_else(|| TIFF.corrupt("a strip or tile without a length"))?,
+                _ => *lengths
+                    .get(number as usize)
+                    .ok_or_else(|| TIFF.corrupt("a strip or tile without a length"))?,
             };
-            Ok(Chunk { bytes: *start..start.saturating_add(len), ..chunk })
+            Ok(Chunk {
+                bytes: *start..start.saturating_add(len),
+                ..chunk
+            })
         };
         (0..needed).zip(&places).map(located).collect()
     }
 
     /// Of all JPEG strips or tiles.
     pub(super) fn jpeg_tables(&self) -> Result<&'a [u8], ImageError> {
-        let Some(entry) = self.entries.get(&tag::JPEG_TABLES) else { return Ok(&[]) };
-        let tables = self.fields.slice(entry.at, entry.count.saturating_mul(entry.value_bytes));
+        let Some(entry) = self.entries.get(&tag::JPEG_TABLES) else {
+            return Ok(&[]);
+        };
+        let tables = self
+            .fields
+            .slice(entry.at, entry.count.saturating_mul(entry.value_bytes));
         tables.ok_or_else(|| TIFF.truncated("the JPEG tables are cut short"))
     }
 }
@@ -268,9 +316,19 @@ fn entries(fields: Fields<'_>) -> Option<BTreeMap<u16, Entry>> {
         let count = fields.number(at + 4, word)?;
         // What fits is in the place of its place.
         let place = at + 4 + word;
-        let fits = count.checked_mul(value_bytes).is_some_and(|len| len <= word);
-        let at = if fits { place } else { fields.number(place, word)? };
-        known.entry(tag).or_insert(Entry { value_bytes, count, at });
+        let fits = count
+            .checked_mul(value_bytes)
+            .is_some_and(|len| len <= word);
+        let at = if fits {
+            place
+        } else {
+            fields.number(place, word)?
+        };
+        known.entry(tag).or_insert(Entry {
+            value_bytes,
+            count,
+            at,
+        });
     }
     Some(known)
 }

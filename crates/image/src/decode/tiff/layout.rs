@@ -61,14 +61,24 @@ impl Kind {
     /// The colour of a pixel's first four samples.
     pub(super) fn colour(&self, [first, second, third, fourth]: Pixel) -> Pixel {
         match self {
-            Self::Grey { is_inverted, is_covered } => {
-                let grey = if *is_covered && second > 0 { uncovered(first, second) } else { first };
+            Self::Grey {
+                is_inverted,
+                is_covered,
+            } => {
+                let grey = if *is_covered && second > 0 {
+                    uncovered(first, second)
+                } else {
+                    first
+                };
                 let grey = if *is_inverted { 255 - grey } else { grey };
                 [grey, grey, grey, 0]
             }
-            Self::Rgb { is_covered: true } => {
-                [uncovered(first, fourth), uncovered(second, fourth), uncovered(third, fourth), 0]
-            }
+            Self::Rgb { is_covered: true } => [
+                uncovered(first, fourth),
+                uncovered(second, fourth),
+                uncovered(third, fourth),
+                0,
+            ],
             Self::Rgb { is_covered: false } => [first, second, third, 0],
             Self::Palette(palette) => palette.colour(first),
             Self::Cmyk => from_cmyk([first, second, third, fourth]),
@@ -104,7 +114,11 @@ impl Turn {
 
     /// The size as shown.
     pub(super) const fn size(self, stored: Size) -> Size {
-        if self.is_exchanged { Size::new(stored.width, stored.height) } else { stored }
+        if self.is_exchanged {
+            Size::new(stored.width, stored.height)
+        } else {
+            stored
+        }
     }
 
     /// Where a stored pixel is, among all that are shown.
@@ -112,7 +126,11 @@ impl Turn {
         let shown = self.size(stored);
         let (height, width) = (shown.height as usize, shown.width as usize);
         let (x, y) = if self.is_exchanged { (y, x) } else { (x, y) };
-        let x = if self.is_right_to_left { width - 1 - x } else { x };
+        let x = if self.is_right_to_left {
+            width - 1 - x
+        } else {
+            x
+        };
         let y = if self.is_bottom_up { height - 1 - y } else { y };
         y * width + x
     }
@@ -170,7 +188,11 @@ impl Layout {
 
     /// How many strips or tiles there are.
     pub(super) fn chunks(&self) -> u64 {
-        let planes = if self.is_planar { self.samples as u64 } else { 1 };
+        let planes = if self.is_planar {
+            self.samples as u64
+        } else {
+            1
+        };
         self.across() * self.down() * planes
     }
 

@@ -18,7 +18,10 @@ const TIFF: Encoding = Encoding::Tiff;
 
 /// Whether bytes are an image of this format.
 pub(super) fn begins(encoded: &[u8]) -> bool {
-    matches!(encoded, [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..])
+    matches!(
+        encoded,
+        [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..]
+    )
 }
 
 /// An image whose first directory has been read.
@@ -34,7 +37,12 @@ impl<'a> Opened<'a> {
         let fields = Fields::new(encoded, encoded[0] == b'M');
         let directory = Directory::read(fields)?;
         let layout = directory.layout()?;
-        Ok(Self { fields, directory, layout, decoders })
+        Ok(Self {
+            fields,
+            directory,
+            layout,
+            decoders,
+        })
     }
 
     pub(super) const fn size(&self) -> Size {
@@ -43,18 +51,32 @@ impl<'a> Opened<'a> {
 
     pub(super) fn read(self, pixels: &mut Vec<Pixel>) -> Result<Bitmap<'_>, ImageError> {
         let size = self.size();
-        let Self { fields, directory, layout, decoders } = self;
+        let Self {
+            fields,
+            directory,
+            layout,
+            decoders,
+        } = self;
         let chunks = directory.chunks(&layout)?;
         check_lengths(&layout, &chunks, fields)?;
         let pixels = room(pixels, size.area() as usize);
-        let mut canvas = Canvas { layout: &layout, is_big_endian: fields.is_big_endian(), pixels };
+        let mut canvas = Canvas {
+            layout: &layout,
+            is_big_endian: fields.is_big_endian(),
+            pixels,
+        };
         match layout.compression {
             Compression::Jpeg { has_chroma } => {
                 let jpeg = decoders.jpeg.get_or_insert_with(Jpeg::new);
                 let head = jpeg_head(directory.jpeg_tables()?, has_chroma);
                 let mut part = Vec::new();
                 for chunk in &chunks {
-                    canvas.put_jpeg(chunk, &joined(&head, encoded(chunk, fields)?), jpeg, &mut part)?;
+                    canvas.put_jpeg(
+                        chunk,
+                        &joined(&head, encoded(chunk, fields)?),
+                        jpeg,
+                        &mut part,
+                    )?;
                 }
             }
             _ => {
@@ -66,7 +88,12 @@ impl<'a> Opened<'a> {
         for pixel in pixels.iter_mut() {
             *pixel = layout.kind.colour(*pixel);
         }
-        Ok(Bitmap { pixels, stride: size.width as usize, x: 0, y: 0 })
+        Ok(Bitmap {
+            pixels,
+            stride: size.width as usize,
+            x: 0,
+            y: 0,
+        })
     }
 }
 
@@ -94,7 +121,11 @@ fn jpeg_head(tables: &[u8], has_chroma: bool) -> Vec<u8> {
     let mut head = vec![0xff, 0xd8, 0xff, 0xee, 0, 14];
     head.extend(b"Adobe\0\x64\0\0\0\0");
     head.push(u8::from(has_chroma));
-    head.extend(tables.get(2..tables.len().saturating_sub(2)).unwrap_or_default());
+    head.extend(
+        tables
+            .get(2..tables.len().saturating_sub(2))
+            .unwrap_or_default(),
+    );
     head
 }
 
@@ -110,7 +141,12 @@ struct Canvas<'a> {
 }
 
 impl Canvas<'_> {
-    fn put(&mut self, chunk: &Chunk, encoded: &[u8], bytes: &mut Vec<u8>) -> Result<(), ImageError> {
+    fn put(
+        &mut self,
+        chunk: &Chunk,
+        encoded: &[u8],
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), ImageError> {
         let layout = self.layout;
         let line_bytes = layout.line_bytes();
         bytes.resize(line_bytes * chunk.lines as usize, 0);
@@ -121,7 +157,9 @@ impl Canvas<'_> {
             chunk::decompress(layout.compression, encoded, bytes)?;
         }
         let samples = layout.chunk_samples();
-        for (y, line) in (chunk.y as usize..layout.size.height as usize).zip(bytes.chunks_exact_mut(line_bytes)) {
+        for (y, line) in
+            (chunk.y as usize..layout.size.height as usize).zip(bytes.chunks_exact_mut(line_bytes))
+        {
             if layout.is_predicted {
                 chunk::undo_prediction(line, layout.numbers, samples, self.is_big_endian);
             }
@@ -134,10 +172,21 @@ impl Canvas<'_> {
         let samples = self.layout.chunk_samples();
         let columns = (self.layout.size.width - chunk.x).min(self.layout.chunk.width) as usize;
         for column in 0..columns {
-            let place = self.layout.turn.place(chunk.x as usize + column, y, self.layout.size);
-            let pixel = self.pixels[place].iter_mut().skip(chunk.sample).take(samples);
+            let place = self
+                .layout
+                .turn
+                .place(chunk.x as usize + column, y, self.layout.size);
+            let pixel = self.pixels[place]
+                .iter_mut()
+                .skip(chunk.sample)
+                .take(samples);
             for (sample, value) in pixel.enumerate() {
-                *value = value_at(self.layout, self.is_big_endian, line, column * samples + sample);
+                *value = value_at(
+                    self.layout,
+                    self.is_big_endian,
+                    line,
+                    column * samples + sample,
+                );
             }
         }
     }
@@ -155,16 +204,38 @@ impl Canvas<'_> {
         let lines = (image.height - chunk.y).min(chunk.lines);
         let size = opened.size();
         if size.width < columns || size.height < lines || size.area() > PIXELS_MAX {
-            return Err(TIFF.corrupt(format!("a JPEG strip or tile of {size}, not {lines} x {columns}")));
+            return Err(TIFF.corrupt(format!(
+                "a JPEG strip or tile of {size}, not {lines} x {columns}"
+            )));
         }
-        if opened.components() == 4 && matches!(self.layout.compression, Compression::Jpeg { has_chroma: true }) {
+        if opened.components() == 4
+            && matches!(
+                self.layout.compression,
+                Compression::Jpeg { has_chroma: true }
+            )
+        {
             return Err(TIFF.unsupported("JPEG compression of four components with chroma"));
         }
         // A fourth component is no ink: the directory says what it is.
-        let bitmap = opened.read_components(Rect { x: 0, y: 0, size: Size::new(lines, columns) }, part)?;
-        for (y, line) in bitmap.pixels.chunks(bitmap.stride).take(lines as usize).enumerate() {
+        let bitmap = opened.read_components(
+            Rect {
+                x: 0,
+                y: 0,
+                size: Size::new(lines, columns),
+            },
+            part,
+        )?;
+        for (y, line) in bitmap
+            .pixels
+            .chunks(bitmap.stride)
+            .take(lines as usize)
+            .enumerate()
+        {
             for (x, colour) in line[..columns as usize].iter().enumerate() {
-                let place = self.layout.turn.place(chunk.x as usize + x, chunk.y as usize + y, image);
+                let place =
+                    self.layout
+                        .turn
+                        .place(chunk.x as usize + x, chunk.y as usize + y, image);
                 if !self.layout.is_planar {
                     self.pixels[place] = *colour;
                 } else if let Some(value) = self.pixels[place].get_mut(chunk.sample) {
@@ -187,7 +258,11 @@ fn value_at(layout: &Layout, is_big_endian: bool, line: &[u8], at: usize) -> u8 
             let bits = bits as usize;
             let most = 0xff_u8 >> (8 - bits);
             let value = line[at * bits / 8] >> (8 - bits - at * bits % 8) & most;
-            if matches!(layout.kind, Kind::Palette(_)) { value } else { value * (255 / most) }
+            if matches!(layout.kind, Kind::Palette(_)) {
+                value
+            } else {
+                value * (255 / most)
+            }
         }
         Numbers::Bytes => line[at],
         Numbers::Words if matches!(layout.kind, Kind::Grey { .. }) => number(2).min(255) as u8,

@@ -93,7 +93,10 @@ impl State {
         }
         let until = self.first + wanted + OWN_AHEAD;
         let is_own = |task: &&Task| {
-            let stays_in_memory = task.read.keep.is_none_or(|tier| matches!(stores.store(tier), Store::Memory(_)));
+            let stays_in_memory = task
+                .read
+                .keep
+                .is_none_or(|tier| matches!(stores.store(tier), Store::Memory(_)));
             stays_in_memory && !task.tried && task.place.is_some_and(|place| place < until)
         };
         self.queue.front().filter(is_own)?;
@@ -108,7 +111,11 @@ impl State {
         self.lanes.end(task.lane);
         if task.generation == self.generation {
             self.staging -= 1;
-            self.queue.push_front(Task { lane: Some(Lane::Staging), tried: true, ..task });
+            self.queue.push_front(Task {
+                lane: Some(Lane::Staging),
+                tried: true,
+                ..task
+            });
         }
     }
 
@@ -134,7 +141,11 @@ impl State {
                 },
             };
             self.evict(stores);
-            let placed = if self.shelf.is_some() { self.place_decoded(read, stores) } else { self.place(read, stores) };
+            let placed = if self.shelf.is_some() {
+                self.place_decoded(read, stores)
+            } else {
+                self.place(read, stores)
+            };
             if let Some(polled) = placed {
                 return polled;
             }
@@ -167,7 +178,10 @@ impl State {
     /// Finds a place for a sample that is to be decoded.
     fn place_decoded(&mut self, read: Read, stores: &Stores) -> Option<Polled> {
         let starving = self.hungry && self.slots.is_empty();
-        let part = self.shelf.as_mut().and_then(|shelf| shelf.next(stores, starving));
+        let part = self
+            .shelf
+            .as_mut()
+            .and_then(|shelf| shelf.next(stores, starving));
         if part.is_none() {
             self.parked = Some(read);
             return Some(Polled::Full);
@@ -211,11 +225,21 @@ impl State {
 
     fn stage_in_place(&mut self, read: &Read, block: Arc<Block>) {
         self.desk.complete(read);
-        self.tally.record(Event::Read { origin: read.origin, bytes: read.bytes, took: Seconds::ZERO });
+        self.tally.record(Event::Read {
+            origin: read.origin,
+            bytes: read.bytes,
+            took: Seconds::ZERO,
+        });
         let place = self.first + self.slots.len() as u64;
         let now = Instant::now();
         let (piece, sample, origin) = (Piece::whole(block), read.sample, read.origin);
-        let staged = Staged { piece, sample, origin, fetched: now, ready: now };
+        let staged = Staged {
+            piece,
+            sample,
+            origin,
+            fetched: now,
+            ready: now,
+        };
         self.slots.push_back(Slot::Ready(staged));
         self.since_read = self.since_read.saturating_add(1);
         self.arrived(place);
@@ -246,13 +270,21 @@ impl State {
             }
             self.awaits = polled == Polled::Awaits;
         }
-        self.lanes.tiers(self.awaits).into_iter().flatten().find_map(|lane| self.take_tier_task(lane, stores))
+        self.lanes
+            .tiers(self.awaits)
+            .into_iter()
+            .flatten()
+            .find_map(|lane| self.take_tier_task(lane, stores))
     }
 
     /// The next read of a tier's own threads, for one of them or for a staging thread that helps. One that finds no room
     /// in the tier is left to the staging threads.
     fn take_tier_task(&mut self, lane: Lane, stores: &Stores) -> Option<Task> {
-        let doer = if self.lanes.has_room(lane) { lane } else { Lane::Staging };
+        let doer = if self.lanes.has_room(lane) {
+            lane
+        } else {
+            Lane::Staging
+        };
         for _ in 0..POLLS_MAX {
             let read = match self.desk.poll(lane) {
                 Next::Read(read) => read,

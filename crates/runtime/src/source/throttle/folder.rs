@@ -19,7 +19,9 @@ pub(super) fn own() -> Result<PathBuf, ThrottleError> {
 
 /// In the user's runtime folder if there is one that is really theirs, else in `/tmp`, where all processes look.
 fn place(runtime: Option<PathBuf>) -> PathBuf {
-    let is_own = |path: &PathBuf| path.is_absolute() && fs::metadata(path).is_ok_and(|found| is_own_folder(&found));
+    let is_own = |path: &PathBuf| {
+        path.is_absolute() && fs::metadata(path).is_ok_and(|found| is_own_folder(&found))
+    };
     match runtime.filter(is_own) {
         Some(runtime) => runtime.join("foresee"),
         None => PathBuf::from(format!("/tmp/foresee-{}", geteuid().as_raw())),
@@ -31,9 +33,14 @@ fn is_own_folder(found: &Metadata) -> bool {
 }
 
 fn make(folder: &Path) -> Result<(), ThrottleError> {
-    let refused = |problem: String| ThrottleError::Folder { path: folder.into(), problem };
+    let refused = |problem: String| ThrottleError::Folder {
+        path: folder.into(),
+        problem,
+    };
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(refused(error.to_string())),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(refused(error.to_string()));
+        }
         _ => {}
     }
     // Of what is there, not of what it links to: a link could be anybody's.
@@ -60,7 +67,10 @@ mod tests {
         assert_eq!(folder, parent.path().join("foresee"));
         make(&folder).unwrap();
         make(&folder).unwrap();
-        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            fs::metadata(&folder).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
     }
 
     #[test]
@@ -78,7 +88,17 @@ mod tests {
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
         symlink(parent.path(), &link).unwrap();
-        assert!(make(&open).unwrap_err().to_string().contains("open to other users"));
-        assert!(make(&link).unwrap_err().to_string().contains("not a folder of this user"));
+        assert!(
+            make(&open)
+                .unwrap_err()
+                .to_string()
+                .contains("open to other users")
+        );
+        assert!(
+            make(&link)
+                .unwrap_err()
+                .to_string()
+                .contains("not a folder of this user")
+        );
     }
 }

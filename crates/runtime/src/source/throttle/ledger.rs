@@ -53,7 +53,10 @@ impl Seat {
 
     fn decode(bytes: &[u8; SEAT_BYTES]) -> Self {
         Self {
-            process: Process { pid: u32_at(bytes, 0), started: u64_at(bytes, 16) },
+            process: Process {
+                pid: u32_at(bytes, 0),
+                started: u64_at(bytes, 16),
+            },
             handles: u32_at(bytes, 4),
             reads: u32_at(bytes, 8),
             booked_ns: u64_at(bytes, 24),
@@ -79,7 +82,12 @@ impl Ledger {
 
     fn open_with(path: &Path, create: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(create).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        options
+            .read(true)
+            .write(true)
+            .create(create)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         let file = options.open(path)?;
         retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
         Ok(Self { file })
@@ -88,11 +96,15 @@ impl Ledger {
     /// Begins anew, with all seats free.
     pub(super) fn reset(&self, config: &str) -> io::Result<()> {
         if config.len() > CONFIG_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the curve has too many points"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the curve has too many points",
+            ));
         }
         self.file.set_len(0)?;
         self.file.set_len(CONFIG_AT)?;
-        self.file.write_all_at(&(config.len() as u64).to_le_bytes(), CONFIG_AT)?;
+        self.file
+            .write_all_at(&(config.len() as u64).to_le_bytes(), CONFIG_AT)?;
         self.file.write_all_at(config.as_bytes(), CONFIG_AT + 8)?;
         self.set_pipe(&Pipe::default())
     }
@@ -158,7 +170,10 @@ impl Ledger {
             return Ok((index, seats[index]));
         }
         let is_idle = |seat: &Seat| seat.is_free() || (seat.reads == 0 && !seat.process.is_alive());
-        let fresh = Seat { process, ..Seat::default() };
+        let fresh = Seat {
+            process,
+            ..Seat::default()
+        };
         let index = seats.iter().position(is_idle);
         let full = || io::Error::other(format!("more than {SEATS} processes share it"));
         Ok((index.ok_or_else(full)?, fresh))
@@ -167,21 +182,31 @@ impl Ledger {
     /// Whether a process that is alive has a seat. A file that is not ours is not in use.
     pub(super) fn is_in_use(&self) -> io::Result<bool> {
         match self.pipe() {
-            Err(error) if [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData].contains(&error.kind()) => {
+            Err(error)
+                if [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData]
+                    .contains(&error.kind()) =>
+            {
                 return Ok(false);
             }
             pipe => pipe?,
         };
         match self.seats() {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-            seats => Ok(seats?.iter().any(|seat| !seat.is_free() && seat.process.is_alive())),
+            seats => Ok(seats?
+                .iter()
+                .any(|seat| !seat.is_free() && seat.process.is_alive())),
         }
     }
 
     /// Frees the seats of dead processes, and takes their reads out of the pipe.
     pub(super) fn forget_the_dead(&self, pipe: &mut Pipe, now_ns: u64) -> io::Result<()> {
         let (mut under_way, mut lost_ns) = (0, 0);
-        for (index, seat) in self.seats()?.iter().enumerate().filter(|(_, seat)| seat.reads > 0) {
+        for (index, seat) in self
+            .seats()?
+            .iter()
+            .enumerate()
+            .filter(|(_, seat)| seat.reads > 0)
+        {
             if seat.process.is_alive() {
                 under_way += seat.reads;
             } else {

@@ -69,7 +69,9 @@ pub enum ThrottleError {
         problem: String,
     },
     /// Another process uses the name for another storage.
-    #[error("throttle {name}: in use as ({theirs}), asked for as ({ours}); use the same or another name")]
+    #[error(
+        "throttle {name}: in use as ({theirs}), asked for as ({ours}); use the same or another name"
+    )]
     Differs {
         /// The storage's name.
         name: String,
@@ -105,10 +107,18 @@ impl Throttle {
         Self::open_in(&folder::own()?, name, curve, latency)
     }
 
-    pub(super) fn open_in(folder: &Path, name: &str, curve: Curve, latency: Seconds) -> Result<Self, ThrottleError> {
+    pub(super) fn open_in(
+        folder: &Path,
+        name: &str,
+        curve: Curve,
+        latency: Seconds,
+    ) -> Result<Self, ThrottleError> {
         check_name(name)?;
         if !(latency.0.is_finite() && latency.0 >= 0.0) {
-            return Err(ThrottleError::Latency { name: name.to_owned(), latency_s: latency.0 });
+            return Err(ThrottleError::Latency {
+                name: name.to_owned(),
+                latency_s: latency.0,
+            });
         }
         let ours = describe(&curve, latency);
         let throttle = Self {
@@ -117,9 +127,16 @@ impl Throttle {
             latency_ns: (latency.0 * 1e9).round() as u64,
             seat: AtomicU64::new(0),
         };
-        match throttle.join(&ours).map_err(|cause| throttle.failed(cause))? {
+        match throttle
+            .join(&ours)
+            .map_err(|cause| throttle.failed(cause))?
+        {
             Ok(()) => Ok(throttle),
-            Err(theirs) => Err(ThrottleError::Differs { name: name.to_owned(), theirs, ours }),
+            Err(theirs) => Err(ThrottleError::Differs {
+                name: name.to_owned(),
+                theirs,
+                ours,
+            }),
         }
     }
 
@@ -131,13 +148,20 @@ impl Throttle {
 
     /// How fast the storage is.
     pub fn speed(&self) -> Speed {
-        Speed { curve: self.curve.clone(), latency: Seconds(self.latency_ns as f64 / 1e9) }
+        Speed {
+            curve: self.curve.clone(),
+            latency: Seconds(self.latency_ns as f64 / 1e9),
+        }
     }
 
     /// Books a read: it is under way until what is returned is dropped.
     pub fn begin(&self, bytes: Bytes) -> Result<Turn<'_>, ThrottleError> {
         let booking = self.book(bytes).map_err(|cause| self.failed(cause))?;
-        Ok(Turn { throttle: self, booking, pid: std::process::id() })
+        Ok(Turn {
+            throttle: self,
+            booking,
+            pid: std::process::id(),
+        })
     }
 
     fn book(&self, bytes: Bytes) -> io::Result<Booking> {
@@ -151,7 +175,9 @@ impl Throttle {
         if pipe.under_way > seat.reads && now_ns.saturating_sub(pipe.checked_ns) > CHECK_NS {
             ledger.forget_the_dead(&mut pipe, now_ns)?;
         }
-        let booking = pipe.book(now_ns, self.latency_ns, |gamma| self.curve.at(gamma).pace() * bytes);
+        let booking = pipe.book(now_ns, self.latency_ns, |gamma| {
+            self.curve.at(gamma).pace() * bytes
+        });
         seat.reads += 1;
         seat.booked_ns += booking.transfer_ns;
         ledger.set_seat(index, &seat)?;
@@ -204,7 +230,10 @@ impl Throttle {
         let (index, mut seat) = ledger.find_seat(process)?;
         seat.handles += 1;
         ledger.set_seat(index, &seat)?;
-        self.seat.store((u64::from(process.pid) << 32) | index as u64, Ordering::Relaxed);
+        self.seat.store(
+            (u64::from(process.pid) << 32) | index as u64,
+            Ordering::Relaxed,
+        );
         Ok((index, seat))
     }
 
@@ -212,14 +241,21 @@ impl Throttle {
         let ledger = Ledger::open(&self.path)?;
         if let Some((index, mut seat)) = self.own_seat(&ledger)? {
             seat.handles = seat.handles.saturating_sub(1);
-            let left = if seat.handles == 0 { Seat::default() } else { seat };
+            let left = if seat.handles == 0 {
+                Seat::default()
+            } else {
+                seat
+            };
             ledger.set_seat(index, &left)?;
         }
         Ok(())
     }
 
     fn failed(&self, cause: io::Error) -> ThrottleError {
-        ThrottleError::Io { path: self.path.clone(), cause }
+        ThrottleError::Io {
+            path: self.path.clone(),
+            cause,
+        }
     }
 }
 
@@ -249,7 +285,11 @@ impl Turn<'_> {
     /// Sleeps as `wait` does, but no longer than `patience`; says whether the storage has served the read.
     pub fn wait_for(&self, patience: Duration) -> bool {
         let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        sleep_until(self.booking.ends_ns.min(now_ns().saturating_add(patience_ns)));
+        sleep_until(
+            self.booking
+                .ends_ns
+                .min(now_ns().saturating_add(patience_ns)),
+        );
         now_ns() >= self.booking.ends_ns
     }
 }
@@ -265,18 +305,32 @@ impl Drop for Turn<'_> {
 
 fn check_name(name: &str) -> Result<(), ThrottleError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let is_good = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(allowed);
-    if is_good { Ok(()) } else { Err(ThrottleError::Name(name.to_owned())) }
+    let is_good = (1..=NAME_BYTES_MAX).contains(&name.len())
+        && !name.starts_with('.')
+        && name.bytes().all(allowed);
+    if is_good {
+        Ok(())
+    } else {
+        Err(ThrottleError::Name(name.to_owned()))
+    }
 }
 
 /// Tells any two storages apart: numbers are written so that they read back the same.
 fn describe(curve: &Curve, latency: Seconds) -> String {
-    let points = curve.points().iter().map(|(readers, rate)| format!("{readers}: {rate}")).collect::<Vec<_>>();
+    let points = curve
+        .points()
+        .iter()
+        .map(|(readers, rate)| format!("{readers}: {rate}"))
+        .collect::<Vec<_>>();
     let beyond = match curve.beyond() {
         Beyond::Clamp => "",
         Beyond::Regression => ", beyond by regression",
     };
-    format!("readers: MB/s {}{beyond}; latency {} s", points.join(", "), latency.0)
+    format!(
+        "readers: MB/s {}{beyond}; latency {} s",
+        points.join(", "),
+        latency.0
+    )
 }
 
 /// The clock that all processes share.
@@ -296,7 +350,9 @@ fn sleep_until(ends_ns: u64) {
         // Where it is refused, sleeps are late and what they miss is made up for.
         let _ = set_current_timer_slack(Some(TIMER_SLACK_NS));
     }
-    let until =
-        Timespec { tv_sec: (ends_ns / 1_000_000_000).cast_signed(), tv_nsec: (ends_ns % 1_000_000_000).cast_signed() };
+    let until = Timespec {
+        tv_sec: (ends_ns / 1_000_000_000).cast_signed(),
+        tv_nsec: (ends_ns % 1_000_000_000).cast_signed(),
+    };
     while clock_nanosleep_absolute(ClockId::Monotonic, &until) == Err(rustix::io::Errno::INTR) {}
 }

@@ -32,17 +32,34 @@ pub(super) struct Booking {
 
 impl Pipe {
     /// Books a read that begins now and takes `transfer` for a number of reads under way, itself included.
-    pub(super) fn book(&mut self, now_ns: u64, latency_ns: u64, transfer: impl Fn(u32) -> Seconds) -> Booking {
+    pub(super) fn book(
+        &mut self,
+        now_ns: u64,
+        latency_ns: u64,
+        transfer: impl Fn(u32) -> Seconds,
+    ) -> Booking {
         self.under_way += 1;
-        let begins_ns = if self.is_awaiting(now_ns) { self.free_ns } else { now_ns };
+        let begins_ns = if self.is_awaiting(now_ns) {
+            self.free_ns
+        } else {
+            now_ns
+        };
         let transfer_ns = (transfer(self.under_way).0 * 1e9).round() as u64;
-        self.free_ns = self.free_ns.max(begins_ns.saturating_add(latency_ns)).saturating_add(transfer_ns);
-        Booking { ends_ns: self.free_ns, transfer_ns }
+        self.free_ns = self
+            .free_ns
+            .max(begins_ns.saturating_add(latency_ns))
+            .saturating_add(transfer_ns);
+        Booking {
+            ends_ns: self.free_ns,
+            transfer_ns,
+        }
     }
 
     /// Whether the pipe is only free because a reader was woken late.
     fn is_awaiting(&self, now_ns: u64) -> bool {
-        let Some(idle_ns) = now_ns.checked_sub(self.free_ns) else { return false };
+        let Some(idle_ns) = now_ns.checked_sub(self.free_ns) else {
+            return false;
+        };
         let since_woken_ns = now_ns.saturating_sub(self.woken_ns);
         idle_ns <= LATE_NS_MAX && idle_ns.min(since_woken_ns) <= PROMPT_NS
     }
@@ -89,7 +106,10 @@ mod tests {
         let mut pipe = fresh();
         assert_eq!(pipe.book(100 * MS, 50 * MS, transfer).ends_ns, 160 * MS);
         assert_eq!(pipe.book(101 * MS, 50 * MS, transfer).ends_ns, 165 * MS);
-        assert_eq!(pipe.book(130 * MS, 50 * MS, |_| Seconds(0.001)).ends_ns, 181 * MS);
+        assert_eq!(
+            pipe.book(130 * MS, 50 * MS, |_| Seconds(0.001)).ends_ns,
+            181 * MS
+        );
     }
 
     /// When the second of two reads ends: the first ends at 110 ms, its reader is woken and books again at these times.

@@ -15,7 +15,8 @@ impl Process {
     /// This one.
     pub(super) fn current() -> io::Result<Self> {
         let pid = std::process::id();
-        let started = started(pid).ok_or_else(|| io::Error::other("/proc does not show this process; mount it"))?;
+        let started = started(pid)
+            .ok_or_else(|| io::Error::other("/proc does not show this process; mount it"))?;
         Ok(Self { pid, started })
     }
 
@@ -50,13 +51,22 @@ mod tests {
     fn this_process_is_alive_and_one_that_was_never_started_is_not() {
         let current = Process::current().unwrap();
         assert!(current.is_alive());
-        assert!(!Process { started: current.started + 1, ..current }.is_alive());
+        assert!(
+            !Process {
+                started: current.started + 1,
+                ..current
+            }
+            .is_alive()
+        );
     }
 
     #[test]
     fn a_process_that_ended_is_dead_before_anybody_waits_for_it() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let process = Process { pid: child.id(), started: started(child.id()).unwrap() };
+        let process = Process {
+            pid: child.id(),
+            started: started(child.id()).unwrap(),
+        };
         assert!(process.is_alive());
         child.kill().unwrap();
         while process.is_alive() {

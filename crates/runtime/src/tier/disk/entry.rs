@@ -24,8 +24,15 @@ impl Entry {
     /// # Panics
     /// If there is no range.
     pub(super) fn new(parts: Vec<Extent>, sum: u64) -> Self {
-        assert!(!parts.is_empty(), "a held sample lies somewhere, even if it is empty");
-        let parts = if let [part] = parts[..] { Parts::One(part) } else { Parts::Several(parts.into()) };
+        assert!(
+            !parts.is_empty(),
+            "a held sample lies somewhere, even if it is empty"
+        );
+        let parts = if let [part] = parts[..] {
+            Parts::One(part)
+        } else {
+            Parts::Several(parts.into())
+        };
         Self { parts, sum }
     }
 

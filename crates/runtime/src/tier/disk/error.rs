@@ -23,7 +23,10 @@ pub struct ForeignFile {
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// It could hold nothing.
-    #[error("cache folder {}: capacity is 0; give the tier a capacity, or leave it out", shown(path))]
+    #[error(
+        "cache folder {}: capacity is 0; give the tier a capacity, or leave it out",
+        shown(path)
+    )]
     NoCapacity {
         /// The configured folder.
         path: PathBuf,
@@ -81,13 +84,19 @@ pub enum DiskError {
         path: PathBuf,
     },
     /// It may hold data of the user.
-    #[error("cache folder {} is not empty and was not made by foresee; choose an empty or a new folder", shown(path))]
+    #[error(
+        "cache folder {} is not empty and was not made by foresee; choose an empty or a new folder",
+        shown(path)
+    )]
     NotOurs {
         /// The configured folder.
         path: PathBuf,
     },
     /// What says that the folder is ours is not what we write.
-    #[error("cache folder {}: its mark {mark} {why}; choose another folder, or delete this one", shown(path))]
+    #[error(
+        "cache folder {}: its mark {mark} {why}; choose another folder, or delete this one",
+        shown(path)
+    )]
     BadMark {
         /// The configured folder.
         path: PathBuf,
@@ -119,13 +128,19 @@ pub enum DiskError {
         what: &'static str,
     },
     /// Nothing can be kept there.
-    #[error("cache folder {}: the file system is read-only; choose another folder, or mount it writable", shown(path))]
+    #[error(
+        "cache folder {}: the file system is read-only; choose another folder, or mount it writable",
+        shown(path)
+    )]
     ReadOnly {
         /// What cannot be written.
         path: PathBuf,
     },
     /// There is not even room for an index.
-    #[error("cache folder {}: no space left to {what}; free some, or choose another folder", shown(path))]
+    #[error(
+        "cache folder {}: no space left to {what}; free some, or choose another folder",
+        shown(path)
+    )]
     Full {
         /// What cannot be written.
         path: PathBuf,
@@ -133,7 +148,10 @@ pub enum DiskError {
         what: &'static str,
     },
     /// Anything else that the file system says.
-    #[error("cache folder {}: cannot {what}: {cause}; choose another folder", shown(path))]
+    #[error(
+        "cache folder {}: cannot {what}: {cause}; choose another folder",
+        shown(path)
+    )]
     Io {
         /// What failed.
         path: PathBuf,
@@ -148,8 +166,14 @@ impl DiskError {
     /// What `cause` means for someone who wanted to `what` at `path`.
     pub(super) fn new(path: &Path, what: &'static str, cause: io::Error) -> Self {
         let path = path.to_owned();
-        if let Some(file) = cause.get_ref().and_then(|cause| cause.downcast_ref::<ForeignFile>()) {
-            return Self::ForeignFile { path, file: file.clone() };
+        if let Some(file) = cause
+            .get_ref()
+            .and_then(|cause| cause.downcast_ref::<ForeignFile>())
+        {
+            return Self::ForeignFile {
+                path,
+                file: file.clone(),
+            };
         }
         match cause.kind() {
             io::ErrorKind::PermissionDenied => Self::NoPermission { path, what },

@@ -56,22 +56,33 @@ impl Folder {
             return Err(io::Error::other(format!("{name} is not a file")));
         }
         if let Some(why) = self.objection(&found) {
-            return Err(io::Error::other(ForeignFile { name: name.to_owned(), why }));
+            return Err(io::Error::other(ForeignFile {
+                name: name.to_owned(),
+                why,
+            }));
         }
         Ok(file)
     }
 
     /// Refuses a folder that is not ours alone.
     fn check(&self) -> Result<(), DiskError> {
-        let found = fs::metadata(&self.path).map_err(|cause| DiskError::new(&self.path, "look at it", cause))?;
+        let found = fs::metadata(&self.path)
+            .map_err(|cause| DiskError::new(&self.path, "look at it", cause))?;
         match self.objection(&found) {
-            Some(why) => Err(DiskError::Foreign { path: self.path.clone(), why }),
+            Some(why) => Err(DiskError::Foreign {
+                path: self.path.clone(),
+                why,
+            }),
             None => Ok(()),
         }
     }
 
     fn objection(&self, found: &fs::Metadata) -> Option<Foreign> {
-        if self.trusted { None } else { owner::objection(found) }
+        if self.trusted {
+            None
+        } else {
+            owner::objection(found)
+        }
     }
 }
 
@@ -90,14 +101,20 @@ pub(super) fn claim(folder: &Folder) -> Result<(), DiskError> {
 /// Makes the sub-folder of a dataset and rank in a folder that is ours.
 pub(super) fn enter(folder: &Folder, name: &str) -> Result<Folder, DiskError> {
     if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
-        return Err(DiskError::BadName { path: folder.path.clone(), name: name.to_owned() });
+        return Err(DiskError::BadName {
+            path: folder.path.clone(),
+            name: name.to_owned(),
+        });
     }
     let path = folder.path.join(name);
     if path.is_symlink() {
         return Err(DiskError::NotAFolder { path });
     }
     make(&path, false)?;
-    let entered = Folder { path, trusted: folder.trusted };
+    let entered = Folder {
+        path,
+        trusted: folder.trusted,
+    };
     entered.check()?;
     Ok(entered)
 }
@@ -116,9 +133,19 @@ impl Lock {
         loop {
             let name = folder.path.join(LOCK);
             let mut options = OpenOptions::new();
-            let file = folder.open(LOCK, options.read(true).write(true).create(create).truncate(false))?;
+            let file = folder.open(
+                LOCK,
+                options
+                    .read(true)
+                    .write(true)
+                    .create(create)
+                    .truncate(false),
+            )?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            let lock = Self { file, holder: std::process::id() };
+            let lock = Self {
+                file,
+                holder: std::process::id(),
+            };
             // It may have been removed as stale between opening and locking.
             if lock.is_at(&name) {
                 return Ok(lock);
@@ -148,7 +175,10 @@ pub(super) fn lock(folder: &Folder) -> Result<Lock, DiskError> {
     match Lock::new(folder, true) {
         Ok(mut lock) => {
             // The number is for people only: without it the lock holds as well.
-            let _ = lock.file.set_len(0).and_then(|()| writeln!(lock.file, "{}", lock.holder));
+            let _ = lock
+                .file
+                .set_len(0)
+                .and_then(|()| writeln!(lock.file, "{}", lock.holder));
             Ok(lock)
         }
         Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Err(in_use(folder)),
@@ -169,19 +199,28 @@ pub(super) fn clear(path: &Path) -> io::Result<()> {
 
 /// Deletes the sub-folders of `folder` that end in `suffix`, are not `keep` and are in use by nobody; gives their names.
 /// What cannot be deleted stays.
-pub(super) fn remove_stale(folder: &Folder, keep: &str, suffix: &str) -> Result<Vec<String>, DiskError> {
+pub(super) fn remove_stale(
+    folder: &Folder,
+    keep: &str,
+    suffix: &str,
+) -> Result<Vec<String>, DiskError> {
     check_mark(folder)?;
-    let entries = fs::read_dir(&folder.path).map_err(|cause| DiskError::new(&folder.path, "list it", cause))?;
+    let entries = fs::read_dir(&folder.path)
+        .map_err(|cause| DiskError::new(&folder.path, "list it", cause))?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut removed: Vec<String> =
-        names.filter(|name| name != keep && name.ends_with(suffix) && remove(folder, name).is_ok()).collect();
+    let mut removed: Vec<String> = names
+        .filter(|name| name != keep && name.ends_with(suffix) && remove(folder, name).is_ok())
+        .collect();
     removed.sort();
     Ok(removed)
 }
 
 /// Deletes a sub-folder that we made and nobody uses.
 fn remove(folder: &Folder, name: &str) -> io::Result<()> {
-    let stale = Folder { path: folder.path.join(name), trusted: folder.trusted };
+    let stale = Folder {
+        path: folder.path.join(name),
+        trusted: folder.trusted,
+    };
     let path = &stale.path;
     if !fs::symlink_metadata(path)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
@@ -194,18 +233,23 @@ fn remove(folder: &Folder, name: &str) -> io::Result<()> {
 
 fn is_kept_file(name: &str) -> bool {
     let is_data = |name: &str| {
-        name.strip_prefix(DATA).is_some_and(|n| n.len() >= 5 && n.bytes().all(|digit| digit.is_ascii_digit()))
+        name.strip_prefix(DATA)
+            .is_some_and(|n| n.len() >= 5 && n.bytes().all(|digit| digit.is_ascii_digit()))
     };
     name == INDEX || name == NEW_INDEX || is_data(name)
 }
 
 fn make(path: &Path, with_parents: bool) -> Result<(), DiskError> {
-    match DirBuilder::new().mode(0o700).recursive(with_parents).create(path) {
+    match DirBuilder::new()
+        .mode(0o700)
+        .recursive(with_parents)
+        .create(path)
+    {
         Ok(()) => Ok(()),
         Err(_) if path.is_dir() => Ok(()),
-        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
-            Err(DiskError::NotAFolder { path: path.to_owned() })
-        }
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Err(DiskError::NotAFolder {
+            path: path.to_owned(),
+        }),
         Err(cause) => Err(DiskError::new(path, "create it", cause)),
     }
 }
@@ -215,7 +259,10 @@ fn is_unused(folder: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
         // A new file system is empty but for its own folder; a mark of another rank may be half written.
-        let is_nothing = name == "lost+found" || name.to_str().is_some_and(|name| name.starts_with(".foresee."));
+        let is_nothing = name == "lost+found"
+            || name
+                .to_str()
+                .is_some_and(|name| name.starts_with(".foresee."));
         if !is_nothing {
             return Ok(false);
         }
@@ -229,16 +276,25 @@ fn write_mark(folder: &Folder) -> io::Result<()> {
     let number = MARKS.fetch_add(1, Ordering::Relaxed);
     let name = format!("{MARK}.{}.{number}", std::process::id());
     let temporary = folder.path.join(&name);
-    let written = folder.open(&name, OpenOptions::new().write(true).create(true).truncate(true));
+    let written = folder.open(
+        &name,
+        OpenOptions::new().write(true).create(true).truncate(true),
+    );
     let written = written.and_then(|mut file| file.write_all(MARK_TEXT.as_bytes()));
-    written.and_then(|()| fs::rename(&temporary, folder.path.join(MARK))).inspect_err(|_| {
-        let _ = fs::remove_file(&temporary);
-    })
+    written
+        .and_then(|()| fs::rename(&temporary, folder.path.join(MARK)))
+        .inspect_err(|_| {
+            let _ = fs::remove_file(&temporary);
+        })
 }
 
 fn check_mark(folder: &Folder) -> Result<(), DiskError> {
     let path = &folder.path;
-    let bad = |why| DiskError::BadMark { path: path.clone(), mark: MARK, why };
+    let bad = |why| DiskError::BadMark {
+        path: path.clone(),
+        mark: MARK,
+        why,
+    };
     let kind = match fs::symlink_metadata(path.join(MARK)) {
         Ok(found) => found.file_type(),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
@@ -256,15 +312,24 @@ fn check_mark(folder: &Folder) -> Result<(), DiskError> {
     let read = folder.open(MARK, OpenOptions::new().read(true));
     let read = read.and_then(|file| file.take(4096).read_to_end(&mut text));
     read.map_err(|cause| DiskError::new(path, "read its mark", cause))?;
-    if text == MARK_TEXT.as_bytes() { Ok(()) } else { Err(bad("is of another version of foresee")) }
+    if text == MARK_TEXT.as_bytes() {
+        Ok(())
+    } else {
+        Err(bad("is of another version of foresee"))
+    }
 }
 
 fn in_use(folder: &Folder) -> DiskError {
     let mut holder = String::new();
     let read = folder.open(LOCK, OpenOptions::new().read(true));
     let read = read.and_then(|file| file.take(32).read_to_string(&mut holder));
-    let holder = Some(holder.trim()).filter(|holder| read.is_ok() && !holder.is_empty()).unwrap_or("unknown");
-    DiskError::InUse { path: folder.path.clone(), holder: holder.to_owned() }
+    let holder = Some(holder.trim())
+        .filter(|holder| read.is_ok() && !holder.is_empty())
+        .unwrap_or("unknown");
+    DiskError::InUse {
+        path: folder.path.clone(),
+        holder: holder.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -272,7 +337,10 @@ mod tests {
     use super::*;
 
     fn ours(folder: &tempfile::TempDir) -> Folder {
-        Folder { path: folder.path().to_owned(), trusted: false }
+        Folder {
+            path: folder.path().to_owned(),
+            trusted: false,
+        }
     }
 
     #[test]
@@ -290,15 +358,32 @@ mod tests {
     fn a_fork_that_ends_does_not_unlock_its_parent() {
         let folder = tempfile::TempDir::new().unwrap();
         let parent = lock(&ours(&folder)).unwrap();
-        drop(Lock { file: parent.file.try_clone().unwrap(), holder: parent.holder + 1 });
+        drop(Lock {
+            file: parent.file.try_clone().unwrap(),
+            holder: parent.holder + 1,
+        });
         assert!(lock(&ours(&folder)).is_err());
     }
 
     #[test]
     fn only_names_that_the_tier_gives_are_deleted() {
-        assert!([INDEX, NEW_INDEX, "data-00000", "data-123456"].into_iter().all(is_kept_file));
         assert!(
-            ![LOCK, MARK, "data-", "data-1", "data-0000x", "data-00000.bak", "index2"].into_iter().any(is_kept_file)
+            [INDEX, NEW_INDEX, "data-00000", "data-123456"]
+                .into_iter()
+                .all(is_kept_file)
+        );
+        assert!(
+            ![
+                LOCK,
+                MARK,
+                "data-",
+                "data-1",
+                "data-0000x",
+                "data-00000.bak",
+                "index2"
+            ]
+            .into_iter()
+            .any(is_kept_file)
         );
     }
 }

@@ -26,7 +26,9 @@ struct Trouble {
 impl Gate {
     /// Whether it may be tried now.
     pub(super) fn is_open(&self, now: Instant) -> bool {
-        locked(&self.trouble).as_ref().is_none_or(|trouble| trouble.until <= now)
+        locked(&self.trouble)
+            .as_ref()
+            .is_none_or(|trouble| trouble.until <= now)
     }
 
     /// It failed.
@@ -34,7 +36,10 @@ impl Gate {
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!("{reason}; what does not fit is read from the source");
         }
-        *locked(&self.trouble) = Some(Trouble { reason, until: now + PAUSE });
+        *locked(&self.trouble) = Some(Trouble {
+            reason,
+            until: now + PAUSE,
+        });
     }
 
     /// It succeeded.
@@ -44,7 +49,9 @@ impl Gate {
 
     /// Why it failed last.
     pub(super) fn reason(&self) -> Option<String> {
-        locked(&self.trouble).as_ref().map(|trouble| trouble.reason.clone())
+        locked(&self.trouble)
+            .as_ref()
+            .map(|trouble| trouble.reason.clone())
     }
 }
 

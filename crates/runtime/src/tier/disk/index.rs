@@ -37,8 +37,18 @@ impl Index {
     /// An index of these entries, whose ranges are taken in `extents` and whose log says so.
     pub(super) fn new(entries: HashMap<SampleId, Holding>, extents: Extents, log: Log) -> Self {
         let held = entries.values().map(|held| held.entry.len()).sum();
-        let records = entries.values().map(|held| held.entry.parts().len() as u64).sum();
-        Self { entries, extents, leaving: 0, held, records, log }
+        let records = entries
+            .values()
+            .map(|held| held.entry.parts().len() as u64)
+            .sum();
+        Self {
+            entries,
+            extents,
+            leaving: 0,
+            held,
+            records,
+            log,
+        }
     }
 
     /// A held sample.
@@ -53,7 +63,13 @@ impl Index {
 
     /// The same bytes are what the sample is now, as another stamp says.
     pub(super) fn restamp(&mut self, sample: SampleId, stamp: Option<Stamp>) -> io::Result<()> {
-        let Some(held) = self.entries.get_mut(&sample).filter(|held| held.stamp != stamp) else { return Ok(()) };
+        let Some(held) = self
+            .entries
+            .get_mut(&sample)
+            .filter(|held| held.stamp != stamp)
+        else {
+            return Ok(());
+        };
         held.stamp = stamp;
         self.log.admit(sample, &held.entry, stamp)?;
         self.tidy();
@@ -79,14 +95,22 @@ impl Index {
 
     /// A sample, whose ranges are taken, is held from here on. Where that cannot be noted, it is not, and its ranges are
     /// free again.
-    pub(super) fn admit(&mut self, sample: SampleId, entry: Entry, stamp: Option<Stamp>) -> io::Result<()> {
+    pub(super) fn admit(
+        &mut self,
+        sample: SampleId,
+        entry: Entry,
+        stamp: Option<Stamp>,
+    ) -> io::Result<()> {
         if let Err(cause) = self.log.admit(sample, &entry, stamp) {
             self.free(&entry);
             return Err(cause);
         }
         self.held += entry.len();
         self.records += entry.parts().len() as u64;
-        let held = Holding { entry: Arc::new(entry), stamp };
+        let held = Holding {
+            entry: Arc::new(entry),
+            stamp,
+        };
         if let Some(old) = self.entries.insert(sample, held) {
             self.forget(old.entry);
         }
@@ -97,7 +121,9 @@ impl Index {
     /// A sample is held no longer. Where that cannot be noted, an index that is read again may say that it is held: then
     /// its checksum says that it is not.
     pub(super) fn evict(&mut self, sample: SampleId) -> io::Result<()> {
-        let Some(held) = self.entries.remove(&sample) else { return Ok(()) };
+        let Some(held) = self.entries.remove(&sample) else {
+            return Ok(());
+        };
         let noted = self.log.evict(sample);
         self.forget(held.entry);
         self.tidy();
@@ -129,7 +155,8 @@ impl Index {
 
     fn tidy(&mut self) {
         if self.log.is_long(self.records) {
-            self.log.rewrite(self.entries.iter().map(|(&sample, held)| (sample, held)));
+            self.log
+                .rewrite(self.entries.iter().map(|(&sample, held)| (sample, held)));
         }
     }
 }

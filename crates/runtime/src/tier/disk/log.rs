@@ -98,7 +98,10 @@ impl Log {
         held: impl Iterator<Item = (SampleId, &'a Holding)>,
     ) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let file = folder.open(NEW_INDEX, options.read(true).write(true).create(true).truncate(true))?;
+        let file = folder.open(
+            NEW_INDEX,
+            options.read(true).write(true).create(true).truncate(true),
+        )?;
         let mut writer = BufWriter::with_capacity(1 << 16, file);
         writer.write_all(&header(identity))?;
         let mut len = HEADER_BYTES;
@@ -109,20 +112,39 @@ impl Log {
             writer.write_all(&bytes)?;
             len += bytes.len() as u64;
         }
-        let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let file = writer
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?;
         fs::rename(folder.path.join(NEW_INDEX), folder.path.join(INDEX))?;
-        Ok(Self { folder: folder.clone(), identity, file, len, rewrite_above: SLACK_BYTES })
+        Ok(Self {
+            folder: folder.clone(),
+            identity,
+            file,
+            len,
+            rewrite_above: SLACK_BYTES,
+        })
     }
 
     /// Goes on with the old index, whose first `len` bytes are good.
     pub(super) fn resume(folder: &Folder, identity: Identity, len: u64) -> io::Result<Self> {
         let file = folder.open(INDEX, OpenOptions::new().read(true).write(true))?;
         file.set_len(len)?;
-        Ok(Self { folder: folder.clone(), identity, file, len, rewrite_above: SLACK_BYTES })
+        Ok(Self {
+            folder: folder.clone(),
+            identity,
+            file,
+            len,
+            rewrite_above: SLACK_BYTES,
+        })
     }
 
     /// Notes that a sample is held. A held sample with the same number is replaced.
-    pub(super) fn admit(&mut self, sample: SampleId, entry: &Entry, stamp: Option<Stamp>) -> io::Result<()> {
+    pub(super) fn admit(
+        &mut self,
+        sample: SampleId,
+        entry: &Entry,
+        stamp: Option<Stamp>,
+    ) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(RECORD_BYTES as usize * entry.parts().len());
         encode_admission(sample, entry, stamp, &mut bytes);
         self.append(&bytes)
@@ -131,12 +153,21 @@ impl Log {
     /// Notes that a sample is no longer held.
     pub(super) fn evict(&mut self, sample: SampleId) -> io::Result<()> {
         let extent = Extent { offset: 0, len: 0 };
-        self.append(&encode(Record { kind: Kind::Evict, sample, extent, sum: 0, stamp: None }))
+        self.append(&encode(Record {
+            kind: Kind::Evict,
+            sample,
+            extent,
+            sum: 0,
+            stamp: None,
+        }))
     }
 
     /// Whether most of it is history, where `records` would say what is held.
     pub(super) fn is_long(&self, records: u64) -> bool {
-        self.len > self.rewrite_above.max(2 * compact_len(records) + SLACK_BYTES)
+        self.len
+            > self
+                .rewrite_above
+                .max(2 * compact_len(records) + SLACK_BYTES)
     }
 
     /// Replaces it by a new one of what is held. Where that fails, it goes on, and tries again when twice as long.
@@ -145,7 +176,9 @@ impl Log {
             Ok(new) => *self = new,
             Err(cause) => {
                 let path = shown(&self.folder.path);
-                tracing::warn!("cache folder {path}: cannot rewrite the index: {cause}; it grows on");
+                tracing::warn!(
+                    "cache folder {path}: cannot rewrite the index: {cause}; it grows on"
+                );
                 self.rewrite_above = self.len * 2;
             }
         }
@@ -185,12 +218,19 @@ pub(super) fn read(folder: &Folder, identity: Identity) -> io::Result<Past> {
 
 /// Follows the changes to the end, or to the first record that is not whole.
 fn replay(reader: &mut impl Read, records_max: usize) -> io::Result<Held> {
-    let mut held = Held { entries: HashMap::with_capacity(records_max), len: HEADER_BYTES };
+    let mut held = Held {
+        entries: HashMap::with_capacity(records_max),
+        len: HEADER_BYTES,
+    };
     let mut parts: Vec<Extent> = Vec::new();
     let mut bytes = [0; RECORD_BYTES as usize];
     let (mut at, mut whose) = (HEADER_BYTES, SampleId(0));
     while read_whole(reader, &mut bytes)? {
-        let Some(record) = decode(&bytes).filter(|record| parts.is_empty() || record.sample == whose) else { break };
+        let Some(record) =
+            decode(&bytes).filter(|record| parts.is_empty() || record.sample == whose)
+        else {
+            break;
+        };
         (at, whose) = (at + RECORD_BYTES, record.sample);
         match record.kind {
             Kind::Part => parts.push(record.extent),
@@ -238,18 +278,29 @@ fn objection(found: &[u8; HEADER_BYTES as usize], identity: Identity) -> Option<
     let objections = [
         (differs(0..8), "its index is damaged"),
         (differs(8..16), "it is of another version of foresee"),
-        (word(found, 48) != XxHash3_64::oneshot(&found[..48]), "its index is damaged"),
+        (
+            word(found, 48) != XxHash3_64::oneshot(&found[..48]),
+            "its index is damaged",
+        ),
         (differs(16..32), "it is of another dataset"),
         (differs(32..48), "its capacity was another"),
     ];
-    objections.into_iter().find_map(|(objects, why)| objects.then_some(why))
+    objections
+        .into_iter()
+        .find_map(|(objects, why)| objects.then_some(why))
 }
 
 fn encode_admission(sample: SampleId, entry: &Entry, stamp: Option<Stamp>, bytes: &mut Vec<u8>) {
     let last = entry.parts().len() - 1;
     for (at, &extent) in entry.parts().iter().enumerate() {
         let kind = if at == last { Kind::Admit } else { Kind::Part };
-        bytes.extend(encode(Record { kind, sample, extent, sum: entry.sum, stamp }));
+        bytes.extend(encode(Record {
+            kind,
+            sample,
+            extent,
+            sum: entry.sum,
+            stamp,
+        }));
     }
 }
 
@@ -277,14 +328,26 @@ fn decode(bytes: &[u8; RECORD_BYTES as usize]) -> Option<Record> {
         3 => Kind::Evict,
         _ => return None,
     };
-    let extent = Extent { offset: word(bytes, 8), len: word(bytes, 16) };
+    let extent = Extent {
+        offset: word(bytes, 8),
+        len: word(bytes, 16),
+    };
     let stamp = bytes[STAMP_AT].first_chunk().and_then(Stamp::from_bytes);
-    Some(Record { kind, sample: SampleId((first >> 32) as u32), extent, sum: word(bytes, 24), stamp })
+    Some(Record {
+        kind,
+        sample: SampleId((first >> 32) as u32),
+        extent,
+        sum: word(bytes, 24),
+        stamp,
+    })
 }
 
 /// The eight bytes at an offset as a number.
 fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..at + 8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+    bytes[at..at + 8]
+        .iter()
+        .rev()
+        .fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
 #[cfg(test)]
@@ -294,9 +357,24 @@ mod tests {
     #[test]
     fn a_record_reads_back_as_it_was_written() {
         for kind in [Kind::Part, Kind::Admit, Kind::Evict] {
-            let extent = Extent { offset: 1 << 40, len: 7 };
-            for stamp in [None, Some(Stamp { inode: 5, ..Stamp::default() })] {
-                let record = Record { kind, sample: SampleId(u32::MAX), extent, sum: u64::MAX - 1, stamp };
+            let extent = Extent {
+                offset: 1 << 40,
+                len: 7,
+            };
+            for stamp in [
+                None,
+                Some(Stamp {
+                    inode: 5,
+                    ..Stamp::default()
+                }),
+            ] {
+                let record = Record {
+                    kind,
+                    sample: SampleId(u32::MAX),
+                    extent,
+                    sum: u64::MAX - 1,
+                    stamp,
+                };
                 assert_eq!(decode(&encode(record)), Some(record));
             }
         }
@@ -305,8 +383,13 @@ mod tests {
     #[test]
     fn a_record_with_any_flipped_bit_is_none() {
         let extent = Extent { offset: 3, len: 7 };
-        let bytes =
-            encode(Record { kind: Kind::Admit, sample: SampleId(9), extent, sum: 5, stamp: Some(Stamp::default()) });
+        let bytes = encode(Record {
+            kind: Kind::Admit,
+            sample: SampleId(9),
+            extent,
+            sum: 5,
+            stamp: Some(Stamp::default()),
+        });
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -317,11 +400,25 @@ mod tests {
     #[test]
     fn parts_without_their_end_are_not_held_and_cut_off() {
         let part = |kind, offset| {
-            encode(Record { kind, sample: SampleId(1), extent: Extent { offset, len: 2 }, sum: 0, stamp: None })
+            encode(Record {
+                kind,
+                sample: SampleId(1),
+                extent: Extent { offset, len: 2 },
+                sum: 0,
+                stamp: None,
+            })
         };
-        let records = [part(Kind::Admit, 0), part(Kind::Part, 2), part(Kind::Part, 4)].concat();
+        let records = [
+            part(Kind::Admit, 0),
+            part(Kind::Part, 2),
+            part(Kind::Part, 4),
+        ]
+        .concat();
         let held = replay(&mut &records[..], 3).unwrap();
         assert_eq!(held.len, HEADER_BYTES + RECORD_BYTES);
-        assert_eq!(held.entries[&SampleId(1)].0.parts(), [Extent { offset: 0, len: 2 }]);
+        assert_eq!(
+            held.entries[&SampleId(1)].0.parts(),
+            [Extent { offset: 0, len: 2 }]
+        );
     }
 }

@@ -94,14 +94,22 @@ pub struct DiskTier {
 impl DiskTier {
     /// Opens a tier, with what an earlier process kept of the same dataset.
     pub fn open(spec: &DiskSpec) -> Result<Self, DiskError> {
-        let largest = spec.sizes.samples().map(|sample| spec.sizes.size(sample).0).max().unwrap_or(0);
+        let largest = spec
+            .sizes
+            .samples()
+            .map(|sample| spec.sizes.size(sample).0)
+            .max()
+            .unwrap_or(0);
         Self::open_in_segments(spec, SEGMENT_BYTES.max(largest))
     }
 
     /// Deletes sub-folders of other datasets whose names end in `suffix` (so they are of the same rank),
     /// that we made and nobody uses; gives their names. Otherwise they would hold the disk for ever.
     pub fn remove_stale(spec: &DiskSpec, suffix: &str) -> Result<Vec<String>, DiskError> {
-        let folder = Folder { path: spec.folder.clone(), trusted: spec.trusted };
+        let folder = Folder {
+            path: spec.folder.clone(),
+            trusted: spec.trusted,
+        };
         folder::remove_stale(&folder, &spec.name, suffix)
     }
 
@@ -125,7 +133,10 @@ impl DiskTier {
     ) -> Result<Kept, TierError> {
         let len = data.len() as u64;
         let mut index = self.index();
-        if index.get(sample).is_some_and(|held| held.sum == sum && held.len() == len) {
+        if index
+            .get(sample)
+            .is_some_and(|held| held.sum == sum && held.len() == len)
+        {
             self.note(index.restamp(sample, stamp));
             return Ok(Kept::Yes);
         }
@@ -133,7 +144,9 @@ impl DiskTier {
         if !self.writing.is_open(Instant::now()) {
             return Ok(Kept::NoRoom);
         }
-        let Some(parts) = self.reserve(sample, len) else { return Ok(Kept::NoRoom) };
+        let Some(parts) = self.reserve(sample, len) else {
+            return Ok(Kept::NoRoom);
+        };
         let entry = Entry::new(parts, sum);
         if let Err(cause) = self.segments.write(entry.parts(), data) {
             self.index().free(&entry);
@@ -149,8 +162,14 @@ impl DiskTier {
     /// Reads a sample for who must not wait: false where the index is being written, or where the sample is not held or not
     /// whole, of which nothing is noted.
     pub fn read_at_once(&self, sample: SampleId, into: &mut [u8]) -> io::Result<bool> {
-        let Ok(index) = self.index.try_lock() else { return Ok(false) };
-        let Some(entry) = index.get(sample).filter(|entry| entry.len() == into.len() as u64).cloned() else {
+        let Ok(index) = self.index.try_lock() else {
+            return Ok(false);
+        };
+        let Some(entry) = index
+            .get(sample)
+            .filter(|entry| entry.len() == into.len() as u64)
+            .cloned()
+        else {
             return Ok(false);
         };
         drop(index);
@@ -161,17 +180,24 @@ impl DiskTier {
 
     /// Whether what it holds of a sample is surely what the sample is `now` in the source.
     pub fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
-        self.index().stamp(sample).is_some_and(|then| then.still_holds(now))
+        self.index()
+            .stamp(sample)
+            .is_some_and(|then| then.still_holds(now))
     }
 
     /// Whether it holds so many bytes of a sample that have this checksum.
     fn holds(&self, sample: SampleId, len: u64, sum: u64) -> bool {
-        self.index().get(sample).is_some_and(|held| held.sum == sum && held.len() == len)
+        self.index()
+            .get(sample)
+            .is_some_and(|held| held.sum == sum && held.len() == len)
     }
 
     /// What it holds and what went wrong.
     pub fn stats(&self) -> DiskStats {
-        DiskStats { held: Bytes(self.index().held()), corrupt: self.corrupt() }
+        DiskStats {
+            held: Bytes(self.index().held()),
+            corrupt: self.corrupt(),
+        }
     }
 
     /// How often a sample was found damaged and dropped.
@@ -186,18 +212,37 @@ impl DiskTier {
 
     fn open_in_segments(spec: &DiskSpec, segment: u64) -> Result<Self, DiskError> {
         if spec.capacity.0 == 0 {
-            return Err(DiskError::NoCapacity { path: spec.folder.clone() });
+            return Err(DiskError::NoCapacity {
+                path: spec.folder.clone(),
+            });
         }
-        let chosen = Folder { path: spec.folder.clone(), trusted: spec.trusted };
+        let chosen = Folder {
+            path: spec.folder.clone(),
+            trusted: spec.trusted,
+        };
         folder::claim(&chosen)?;
         check_total(spec)?;
         let folder = folder::enter(&chosen, &spec.name)?;
         let lock = folder::lock(&folder)?;
-        let shape = Shape { capacity: spec.capacity.0, segment: segment.min(spec.capacity.0) };
-        let identity = Identity { dataset: spec.dataset, shape };
+        let shape = Shape {
+            capacity: spec.capacity.0,
+            segment: segment.min(spec.capacity.0),
+        };
+        let identity = Identity {
+            dataset: spec.dataset,
+            shape,
+        };
         let past = recall(&folder, identity)?;
         let segments = Segments::open(&folder, shape, spec.floor)?;
-        let (index, dropped) = restore(&folder, identity, past, &Known { sizes: &spec.sizes, segments: &segments })?;
+        let (index, dropped) = restore(
+            &folder,
+            identity,
+            past,
+            &Known {
+                sizes: &spec.sizes,
+                segments: &segments,
+            },
+        )?;
         if dropped > 0 {
             tracing::warn!(
                 "cache folder {}: {dropped} samples were dropped: not whole, or changed",
@@ -252,7 +297,10 @@ impl DiskTier {
         }
         let mut index = self.index();
         while index.extents.free() < len && index.free_soon() >= len {
-            index = self.left.wait(index).unwrap_or_else(PoisonError::into_inner);
+            index = self
+                .left
+                .wait(index)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         index.extents.take_parts(len)
     }
@@ -263,7 +311,13 @@ impl DiskTier {
         if self.index().extents.largest() >= len {
             return true;
         }
-        let Some(next) = self.segments.next().filter(|_| self.growing.is_open(Instant::now())) else { return false };
+        let Some(next) = self
+            .segments
+            .next()
+            .filter(|_| self.growing.is_open(Instant::now()))
+        else {
+            return false;
+        };
         match self.segments.allocate(next) {
             Ok(range) => {
                 self.growing.reopen();
@@ -271,7 +325,10 @@ impl DiskTier {
                 true
             }
             Err(cause) => {
-                self.growing.close(Instant::now(), format!("{}: cannot grow: {cause}", self.label));
+                self.growing.close(
+                    Instant::now(),
+                    format!("{}: cannot grow: {cause}", self.label),
+                );
                 false
             }
         }
@@ -281,7 +338,10 @@ impl DiskTier {
         if !is_refusal(&cause) {
             return Err(self.error("keep", sample, cause));
         }
-        self.writing.close(Instant::now(), format!("{}: cannot keep sample {sample}: {cause}", self.label));
+        self.writing.close(
+            Instant::now(),
+            format!("{}: cannot keep sample {sample}: {cause}", self.label),
+        );
         Ok(Kept::NoRoom)
     }
 
@@ -289,14 +349,20 @@ impl DiskTier {
     /// stamp that is too old costs a read.
     fn note(&self, noted: io::Result<()>) {
         if let Err(cause) = noted {
-            self.writing.close(Instant::now(), format!("{}: cannot write its index: {cause}", self.label));
+            self.writing.close(
+                Instant::now(),
+                format!("{}: cannot write its index: {cause}", self.label),
+            );
         }
     }
 
     /// Drops a sample whose bytes are not what they were, unless it has been replaced since.
     fn drop_corrupt(&self, sample: SampleId, entry: &Arc<Entry>) {
         let mut index = self.index();
-        if index.get(sample).is_some_and(|held| Arc::ptr_eq(held, entry)) {
+        if index
+            .get(sample)
+            .is_some_and(|held| Arc::ptr_eq(held, entry))
+        {
             self.corrupt.fetch_add(1, Ordering::Relaxed);
             tracing::debug!("{}: sample {sample} is damaged: dropped", self.label);
             self.note(index.evict(sample));
@@ -320,7 +386,11 @@ impl DiskTier {
     }
 
     fn error(&self, doing: &str, sample: SampleId, cause: io::Error) -> TierError {
-        TierError { tier: self.label.clone(), what: format!("{doing} sample {sample}"), cause }
+        TierError {
+            tier: self.label.clone(),
+            what: format!("{doing} sample {sample}"),
+            cause,
+        }
     }
 }
 
@@ -330,11 +400,17 @@ impl Tier for DiskTier {
     }
 
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
-        let Some(entry) = self.index().get(sample).cloned() else { return Ok(Found::NotHeld) };
+        let Some(entry) = self.index().get(sample).cloned() else {
+            return Ok(Found::NotHeld);
+        };
         let fetched = if entry.len() == into.len() as u64 {
             self.fetch(&entry, into)
         } else {
-            let why = format!("{} bytes are held, {} are asked for", entry.len(), into.len());
+            let why = format!(
+                "{} bytes are held, {} are asked for",
+                entry.len(),
+                into.len()
+            );
             Err(io::Error::new(io::ErrorKind::InvalidInput, why))
         };
         if matches!(fetched, Ok(None)) {
@@ -365,10 +441,13 @@ struct Known<'a> {
 
 /// What is there of the same dataset; anything else makes way.
 fn recall(folder: &Folder, identity: Identity) -> Result<Option<log::Held>, DiskError> {
-    let past = log::read(folder, identity).map_err(|cause| DiskError::new(&folder.path, "read its index", cause))?;
+    let past = log::read(folder, identity)
+        .map_err(|cause| DiskError::new(&folder.path, "read its index", cause))?;
     match past {
         Past::Held(held) => return Ok(Some(held)),
-        Past::Useless(why) => tracing::warn!("cache folder {}: {why}: it is emptied", shown(&folder.path)),
+        Past::Useless(why) => {
+            tracing::warn!("cache folder {}: {why}: it is emptied", shown(&folder.path))
+        }
         Past::Nothing => {}
     }
     folder::clear(&folder.path).map_err(|cause| DiskError::new(&folder.path, "empty it", cause))?;
@@ -396,7 +475,13 @@ fn restore(
     for (sample, (entry, stamp)) in past {
         let is_known = sample.0 < known.sizes.len() && known.sizes.size(sample).0 == entry.len();
         if is_known && claim(&mut extents, &entry) {
-            entries.insert(sample, Holding { entry: Arc::new(entry), stamp });
+            entries.insert(
+                sample,
+                Holding {
+                    entry: Arc::new(entry),
+                    stamp,
+                },
+            );
         }
     }
     let log = reopen_log(folder, identity, old_len, &entries);
@@ -412,18 +497,28 @@ fn reopen_log(
     old_len: Option<u64>,
     entries: &HashMap<SampleId, Holding>,
 ) -> io::Result<Log> {
-    let records = entries.values().map(|held| held.entry.parts().len() as u64).sum();
+    let records = entries
+        .values()
+        .map(|held| held.entry.parts().len() as u64)
+        .sum();
     match old_len {
         Some(len) if len == log::compact_len(records) => Log::resume(folder, identity, len),
-        _ => Log::create(folder, identity, entries.iter().map(|(&sample, held)| (sample, held)))
-            .or_else(|cause| old_len.map_or(Err(cause), |len| Log::resume(folder, identity, len))),
+        _ => Log::create(
+            folder,
+            identity,
+            entries.iter().map(|(&sample, held)| (sample, held)),
+        )
+        .or_else(|cause| old_len.map_or(Err(cause), |len| Log::resume(folder, identity, len))),
     }
 }
 
 /// Takes all ranges of an entry, or none.
 fn claim(extents: &mut Extents, entry: &Entry) -> bool {
     let parts = entry.parts();
-    let claimed = parts.iter().take_while(|part| extents.claim(part.offset, part.len)).count();
+    let claimed = parts
+        .iter()
+        .take_while(|part| extents.claim(part.offset, part.len))
+        .count();
     if claimed < parts.len() {
         for part in &parts[..claimed] {
             extents.give_back(part.offset, part.len);
@@ -433,11 +528,16 @@ fn claim(extents: &mut Extents, entry: &Entry) -> bool {
 }
 
 fn check_total(spec: &DiskSpec) -> Result<(), DiskError> {
-    let total = segments::total(&spec.folder).map_err(|cause| DiskError::new(&spec.folder, "measure it", cause))?;
+    let total = segments::total(&spec.folder)
+        .map_err(|cause| DiskError::new(&spec.folder, "measure it", cause))?;
     match total.filter(|total| *total < spec.capacity) {
         Some(available) => {
             let (path, capacity) = (spec.folder.clone(), spec.capacity);
-            Err(DiskError::LargerThanDisk { path, capacity, available })
+            Err(DiskError::LargerThanDisk {
+                path,
+                capacity,
+                available,
+            })
         }
         None => Ok(()),
     }
@@ -446,12 +546,16 @@ fn check_total(spec: &DiskSpec) -> Result<(), DiskError> {
 /// Whether a failed write only says that nothing can be kept there now.
 fn is_refusal(cause: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    matches!(cause.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem | FileTooLarge) || is_damage(cause)
+    matches!(
+        cause.kind(),
+        StorageFull | QuotaExceeded | ReadOnlyFilesystem | FileTooLarge
+    ) || is_damage(cause)
 }
 
 /// Whether a failed read only says that the bytes are lost.
 fn is_damage(cause: &io::Error) -> bool {
-    cause.kind() == io::ErrorKind::UnexpectedEof || cause.raw_os_error() == Some(Errno::IO.raw_os_error())
+    cause.kind() == io::ErrorKind::UnexpectedEof
+        || cause.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
 /// A thread that panicked elsewhere does not end the others.

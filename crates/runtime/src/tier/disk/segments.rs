@@ -41,10 +41,17 @@ impl Segments {
     pub(super) fn open(folder: &Folder, shape: Shape, floor: Bytes) -> Result<Self, DiskError> {
         let count = shape.capacity.div_ceil(shape.segment) as usize;
         let files = (0..count).map(|_| OnceLock::new()).collect();
-        let segments = Self { folder: folder.clone(), shape, floor, files };
+        let segments = Self {
+            folder: folder.clone(),
+            shape,
+            floor,
+            files,
+        };
         for segment in 0..count {
             let found = segments.find(segment);
-            if let Some(file) = found.map_err(|cause| DiskError::new(&folder.path, "open its data", cause))? {
+            if let Some(file) =
+                found.map_err(|cause| DiskError::new(&folder.path, "open its data", cause))?
+            {
                 let _ = segments.files[segment].set(file);
             }
         }
@@ -53,7 +60,9 @@ impl Segments {
 
     /// The ranges of the space that are allocated.
     pub(super) fn allocated(&self) -> impl Iterator<Item = Extent> {
-        (0..self.files.len()).filter(|&segment| self.files[segment].get().is_some()).map(|segment| self.range(segment))
+        (0..self.files.len())
+            .filter(|&segment| self.files[segment].get().is_some())
+            .map(|segment| self.range(segment))
     }
 
     /// The first segment that is not allocated.
@@ -107,14 +116,20 @@ impl Segments {
                 let within = rest.offset % segment;
                 let len = rest.len.min(segment - within);
                 let piece = ((rest.offset / segment) as usize, within, len as usize);
-                rest = Extent { offset: rest.offset + len, len: rest.len - len };
+                rest = Extent {
+                    offset: rest.offset + len,
+                    len: rest.len - len,
+                };
                 (len > 0).then_some(piece)
             })
         })
     }
 
     fn find(&self, segment: usize) -> io::Result<Option<File>> {
-        match self.folder.open(&data_name(segment), OpenOptions::new().read(true).write(true)) {
+        match self.folder.open(
+            &data_name(segment),
+            OpenOptions::new().read(true).write(true),
+        ) {
             Ok(file) => Ok((file.metadata()?.len() == self.range(segment).len).then_some(file)),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(cause),
@@ -123,7 +138,10 @@ impl Segments {
 
     fn range(&self, segment: usize) -> Extent {
         let offset = segment as u64 * self.shape.segment;
-        Extent { offset, len: self.shape.segment.min(self.shape.capacity - offset) }
+        Extent {
+            offset,
+            len: self.shape.segment.min(self.shape.capacity - offset),
+        }
     }
 
     fn path(&self, segment: usize) -> PathBuf {
@@ -131,7 +149,9 @@ impl Segments {
     }
 
     fn file(&self, segment: usize) -> io::Result<&File> {
-        self.files[segment].get().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.files[segment]
+            .get()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn check_floor(&self, len: u64) -> io::Result<()> {
@@ -140,7 +160,9 @@ impl Segments {
             return Ok(());
         }
         let floor = self.floor;
-        let why = format!("{free} are free on its file system, {len} B more are needed, and {floor} are to stay free");
+        let why = format!(
+            "{free} are free on its file system, {len} B more are needed, and {floor} are to stay free"
+        );
         Err(io::Error::new(io::ErrorKind::StorageFull, why))
     }
 }

@@ -68,20 +68,33 @@ impl OpenDisks {
         let mut open = locked(&self.0);
         open.retain(|(_, shared)| shared.strong_count() > 0);
         let place = place(spec);
-        let found = open.iter().find(|(other, _)| place == Some(*other)).and_then(|(_, shared)| shared.upgrade());
+        let found = open
+            .iter()
+            .find(|(other, _)| place == Some(*other))
+            .and_then(|(_, shared)| shared.upgrade());
         let shared = if let Some(shared) = found {
             shared.admit(spec)?;
             shared
         } else {
             let (dataset, sizes) = (spec.dataset, Arc::clone(&spec.sizes));
             let sharing = Mutex::default();
-            let shared = Arc::new(Shared { tier: DiskTier::open(spec)?, dataset, sizes, sharing });
+            let shared = Arc::new(Shared {
+                tier: DiskTier::open(spec)?,
+                dataset,
+                sizes,
+                sharing,
+            });
             open.extend(self::place(spec).map(|place| (place, Arc::downgrade(&shared))));
             shared
         };
         let claims = shared.enter();
         let generation = fork::generation();
-        Ok(DiskView { shared: ManuallyDrop::new(shared), claims, open: Arc::clone(self), generation })
+        Ok(DiskView {
+            shared: ManuallyDrop::new(shared),
+            claims,
+            open: Arc::clone(self),
+            generation,
+        })
     }
 }
 
@@ -96,7 +109,10 @@ impl Shared {
     fn admit(&self, spec: &DiskSpec) -> Result<(), DiskError> {
         let path = spec.folder.join(&spec.name);
         if self.dataset != spec.dataset || self.sizes.len() != spec.sizes.len() {
-            return Err(DiskError::InUse { path, holder: std::process::id().to_string() });
+            return Err(DiskError::InUse {
+                path,
+                holder: std::process::id().to_string(),
+            });
         }
         if self.tier.capacity != spec.capacity {
             let (path, has, asked) = (shown(&path), self.tier.capacity, spec.capacity);
@@ -135,9 +151,16 @@ impl Shared {
     fn claim(&self, claims: &Arc<Claims>, sample: SampleId, len: u64, sum: u64) -> bool {
         let sharing = locked(&self.sharing);
         let had = claims.set(sample);
-        let mut others = sharing.views.iter().filter(|other| !Arc::ptr_eq(other, claims));
+        let mut others = sharing
+            .views
+            .iter()
+            .filter(|other| !Arc::ptr_eq(other, claims));
         if others.any(|other| other.has(sample)) && !self.tier.holds(sample, len, sum) {
-            for other in sharing.views.iter().filter(|other| !Arc::ptr_eq(other, claims)) {
+            for other in sharing
+                .views
+                .iter()
+                .filter(|other| !Arc::ptr_eq(other, claims))
+            {
                 other.clear(sample);
             }
         }
@@ -146,7 +169,10 @@ impl Shared {
 
     /// A view counts on a sample no longer; whether it was the last one that did.
     fn disclaim(&self, sharing: &Sharing, claims: &Claims, sample: SampleId) -> bool {
-        debug_assert!(sample.index() < self.sizes.len() as usize, "samples are the dataset's");
+        debug_assert!(
+            sample.index() < self.sizes.len() as usize,
+            "samples are the dataset's"
+        );
         claims.clear(sample);
         !sharing.is_claimed(sample)
     }
@@ -156,7 +182,9 @@ impl Shared {
         let mut sharing = locked(&self.sharing);
         let mut freed = 0;
         while freed < bytes {
-            let Some(sample) = sharing.abandoned.pop() else { break };
+            let Some(sample) = sharing.abandoned.pop() else {
+                break;
+            };
             if !sharing.is_claimed(sample) {
                 self.tier.evict(sample);
                 freed += self.sizes.size(sample).0;
@@ -182,16 +210,22 @@ impl Sharing {
 
 impl Claims {
     fn none(samples: u32) -> Self {
-        Self((0..samples.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect())
+        Self(
+            (0..samples.div_ceil(u64::BITS))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        )
     }
 
     fn has(&self, sample: SampleId) -> bool {
-        self.word(sample).is_some_and(|word| word.load(Ordering::SeqCst) & bit(sample) != 0)
+        self.word(sample)
+            .is_some_and(|word| word.load(Ordering::SeqCst) & bit(sample) != 0)
     }
 
     /// Whether it was set before.
     fn set(&self, sample: SampleId) -> bool {
-        self.word(sample).is_some_and(|word| word.fetch_or(bit(sample), Ordering::SeqCst) & bit(sample) != 0)
+        self.word(sample)
+            .is_some_and(|word| word.fetch_or(bit(sample), Ordering::SeqCst) & bit(sample) != 0)
     }
 
     fn clear(&self, sample: SampleId) {
@@ -239,7 +273,9 @@ impl DiskView {
         sum: u64,
         stamp: Option<Stamp>,
     ) -> Result<Kept, TierError> {
-        let had = self.shared.claim(&self.claims, sample, data.len() as u64, sum);
+        let had = self
+            .shared
+            .claim(&self.claims, sample, data.len() as u64, sum);
         let mut kept = self.shared.tier.keep_summed(sample, data, sum, stamp);
         while matches!(kept, Ok(Kept::NoRoom)) && self.shared.make_room(data.len() as u64) {
             kept = self.shared.tier.keep_summed(sample, data, sum, stamp);
@@ -271,7 +307,11 @@ impl Tier for DiskView {
         }
         let found = self.shared.tier.read(sample, into)?;
         // Another job may have replaced it meanwhile, and said so before it did.
-        Ok(if self.claims.has(sample) { found } else { Found::NotHeld })
+        Ok(if self.claims.has(sample) {
+            found
+        } else {
+            Found::NotHeld
+        })
     }
 
     fn evict(&self, sample: SampleId) {
@@ -326,20 +366,29 @@ mod tests {
     }
 
     fn bytes(sample: u32, version: u8) -> Vec<u8> {
-        (0..SAMPLE).map(|at| at as u8 ^ sample as u8 ^ version << 4).collect()
+        (0..SAMPLE)
+            .map(|at| at as u8 ^ sample as u8 ^ version << 4)
+            .collect()
     }
 
     fn keep(view: &DiskView, sample: u32, version: u8) -> Kept {
-        view.keep(SampleId(sample), &bytes(sample, version), None).unwrap()
+        view.keep(SampleId(sample), &bytes(sample, version), None)
+            .unwrap()
     }
 
     /// The version that a view finds.
     fn read(view: &DiskView, sample: u32) -> Option<u8> {
         let mut found = vec![0; SAMPLE as usize];
-        let at_once = view.read_at_once(SampleId(sample), &mut found.clone()).unwrap();
+        let at_once = view
+            .read_at_once(SampleId(sample), &mut found.clone())
+            .unwrap();
         let is_there = view.read(SampleId(sample), &mut found).unwrap() == Found::Yes;
         assert_eq!(is_there, at_once);
-        is_there.then(|| (0..16).find(|&version| bytes(sample, version) == found).expect("one that was kept"))
+        is_there.then(|| {
+            (0..16)
+                .find(|&version| bytes(sample, version) == found)
+                .expect("one that was kept")
+        })
     }
 
     #[test]
@@ -349,7 +398,12 @@ mod tests {
         conformance::check(&mut |capacity| {
             number += 1;
             let sizes = Arc::new(conformance::catalog());
-            let spec = DiskSpec { name: format!("{number}"), sizes, capacity, ..spec(folder.path()) };
+            let spec = DiskSpec {
+                name: format!("{number}"),
+                sizes,
+                capacity,
+                ..spec(folder.path())
+            };
             Box::new(open.open(&spec).unwrap())
         });
     }
@@ -378,7 +432,11 @@ mod tests {
         keep(&first, 1, 0);
         assert_eq!((read(&second, 1), second.held()), (None, vec![]));
         assert_eq!(keep(&second, 1, 3), Kept::Yes);
-        assert_eq!((read(&first, 1), read(&second, 1)), (None, Some(3)), "the first may have looked at other bytes");
+        assert_eq!(
+            (read(&first, 1), read(&second, 1)),
+            (None, Some(3)),
+            "the first may have looked at other bytes"
+        );
         assert_eq!(second.held_bytes(), Bytes(SAMPLE));
     }
 
@@ -388,11 +446,17 @@ mod tests {
         let first = open.open(&spec(folder.path())).unwrap();
         let second = open.open(&spec(folder.path())).unwrap();
         assert_eq!([1, 2].map(|sample| keep(&first, sample, 0)), [Kept::Yes; 2]);
-        assert_eq!([3, 4].map(|sample| keep(&second, sample, 0)), [Kept::Yes, Kept::NoRoom]);
+        assert_eq!(
+            [3, 4].map(|sample| keep(&second, sample, 0)),
+            [Kept::Yes, Kept::NoRoom]
+        );
         assert!(second.is_closed_to(SAMPLE));
         drop(first);
         assert!(!second.is_closed_to(SAMPLE));
-        assert_eq!([4, 5].map(|sample| keep(&second, sample, 0)), [Kept::Yes; 2]);
+        assert_eq!(
+            [4, 5].map(|sample| keep(&second, sample, 0)),
+            [Kept::Yes; 2]
+        );
         assert_eq!(keep(&second, 6, 0), Kept::NoRoom);
         assert_eq!([3, 4, 5].map(|sample| read(&second, sample)), [Some(0); 3]);
     }
@@ -405,17 +469,31 @@ mod tests {
         let second = open.open(&spec(folder.path())).unwrap();
         keep(&first, 1, 0);
         drop(first);
-        let said = elsewhere.open(&spec(folder.path())).unwrap_err().to_string();
+        let said = elsewhere
+            .open(&spec(folder.path()))
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("is in use by process"), "{said}");
         drop(second);
-        assert_eq!(elsewhere.open(&spec(folder.path())).unwrap().held(), [SampleId(1)]);
+        assert_eq!(
+            elsewhere.open(&spec(folder.path())).unwrap().held(),
+            [SampleId(1)]
+        );
     }
 
     #[test]
     fn a_tier_of_another_dataset_is_not_shared() {
         let (folder, open) = (tempfile::tempdir().unwrap(), Arc::new(OpenDisks::default()));
         let _first = open.open(&spec(folder.path())).unwrap();
-        let other = DiskSpec { dataset: [8; 16], ..spec(folder.path()) };
-        assert!(open.open(&other).unwrap_err().to_string().contains("is in use by process"));
+        let other = DiskSpec {
+            dataset: [8; 16],
+            ..spec(folder.path())
+        };
+        assert!(
+            open.open(&other)
+                .unwrap_err()
+                .to_string()
+                .contains("is in use by process")
+        );
     }
 }

@@ -21,7 +21,10 @@ impl Mount {
     /// None, with a word about it, where mounting is not permitted.
     fn of(options: &str) -> Option<Self> {
         let folder = TempDir::new().unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.path()).output();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(folder.path())
+            .output();
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self(folder));
         }
@@ -31,7 +34,14 @@ impl Mount {
 
     fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
-        assert!(Command::new("mount").args(["-o", &options]).arg(self.0.path()).status().unwrap().success());
+        assert!(
+            Command::new("mount")
+                .args(["-o", &options])
+                .arg(self.0.path())
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 }
 
@@ -44,11 +54,16 @@ impl Drop for Mount {
 /// 4 MiB in segments of 256 KiB, samples of 64 KiB.
 fn large_spec(folder: &Path) -> DiskSpec {
     let sizes = Arc::new(Catalog::new(vec![64 << 10; 64]));
-    DiskSpec { capacity: Bytes(4 << 20), sizes, ..spec(folder, 1) }
+    DiskSpec {
+        capacity: Bytes(4 << 20),
+        sizes,
+        ..spec(folder, 1)
+    }
 }
 
 fn keep_large(tier: &DiskTier, sample: u32) -> Kept {
-    tier.keep(SampleId(sample), &vec![sample as u8; 64 << 10], None).unwrap()
+    tier.keep(SampleId(sample), &vec![sample as u8; 64 << 10], None)
+        .unwrap()
 }
 
 fn count_large(tier: &DiskTier) -> usize {
@@ -63,16 +78,28 @@ fn count_large(tier: &DiskTier) -> usize {
 
 #[test]
 fn a_disk_that_fills_up_costs_samples_and_not_the_job() {
-    let Some(mount) = Mount::of("size=4m") else { return };
+    let Some(mount) = Mount::of("size=4m") else {
+        return;
+    };
     let spec = large_spec(mount.0.path());
     let tier = DiskTier::open_in_segments(&spec, 256 << 10).unwrap();
-    fs::write(mount.0.path().join("other"), vec![1; (2 << 20) + (100 << 10)]).unwrap();
-    let kept = (0..64).filter(|&sample| keep_large(&tier, sample) == Kept::Yes).count();
+    fs::write(
+        mount.0.path().join("other"),
+        vec![1; (2 << 20) + (100 << 10)],
+    )
+    .unwrap();
+    let kept = (0..64)
+        .filter(|&sample| keep_large(&tier, sample) == Kept::Yes)
+        .count();
     assert!((20..32).contains(&kept), "{kept}");
     assert!(tier.degraded().unwrap().contains("cannot grow"));
     assert_eq!((count_large(&tier), tier.corrupt()), (kept, 0));
     tier.evict(SampleId(0));
-    assert_eq!(keep_large(&tier, 63), Kept::Yes, "what is allocated is used on");
+    assert_eq!(
+        keep_large(&tier, 63),
+        Kept::Yes,
+        "what is allocated is used on"
+    );
     drop(tier);
     let tier = DiskTier::open_in_segments(&spec, 256 << 10).unwrap();
     assert_eq!(count_large(&tier), kept);
@@ -80,7 +107,9 @@ fn a_disk_that_fills_up_costs_samples_and_not_the_job() {
 
 #[test]
 fn a_sparse_file_on_a_full_disk_refuses_when_it_is_written() {
-    let Some(mount) = Mount::of("size=4m") else { return };
+    let Some(mount) = Mount::of("size=4m") else {
+        return;
+    };
     let spec = large_spec(mount.0.path());
     let tier = DiskTier::open_in_segments(&spec, 4 << 20).unwrap();
     drop(tier);
@@ -89,7 +118,9 @@ fn a_sparse_file_on_a_full_disk_refuses_when_it_is_written() {
     file.set_len(4 << 20).unwrap();
     fs::write(mount.0.path().join("other"), vec![1; 3 << 20]).unwrap();
     let tier = DiskTier::open_in_segments(&spec, 4 << 20).unwrap();
-    let kept = (0..64).filter(|&sample| keep_large(&tier, sample) == Kept::Yes).count();
+    let kept = (0..64)
+        .filter(|&sample| keep_large(&tier, sample) == Kept::Yes)
+        .count();
     assert!((8..16).contains(&kept), "{kept}");
     assert!(tier.degraded().unwrap().contains("cannot keep sample"));
     assert_eq!((count_large(&tier), tier.corrupt()), (kept, 0));
@@ -97,7 +128,9 @@ fn a_sparse_file_on_a_full_disk_refuses_when_it_is_written() {
 
 #[test]
 fn a_full_disk_that_holds_a_cache_is_opened() {
-    let Some(mount) = Mount::of("size=4m") else { return };
+    let Some(mount) = Mount::of("size=4m") else {
+        return;
+    };
     let spec = large_spec(mount.0.path());
     let tier = DiskTier::open_in_segments(&spec, 256 << 10).unwrap();
     assert!((0..8).all(|sample| keep_large(&tier, sample) == Kept::Yes));
@@ -110,13 +143,21 @@ fn a_full_disk_that_holds_a_cache_is_opened() {
 
 #[test]
 fn a_read_only_folder_is_refused_in_one_line() {
-    let Some(mount) = Mount::of("size=4m") else { return };
+    let Some(mount) = Mount::of("size=4m") else {
+        return;
+    };
     let spec = large_spec(mount.0.path());
     drop(DiskTier::open(&spec).unwrap());
     mount.remount("ro");
-    let new = DiskSpec { folder: mount.0.path().join("new"), ..spec.clone() };
+    let new = DiskSpec {
+        folder: mount.0.path().join("new"),
+        ..spec.clone()
+    };
     for spec in [spec, new] {
         let message = refusal(&spec);
-        assert!(message.ends_with("read-only; choose another folder, or mount it writable"), "{message}");
+        assert!(
+            message.ends_with("read-only; choose another folder, or mount it writable"),
+            "{message}"
+        );
     }
 }

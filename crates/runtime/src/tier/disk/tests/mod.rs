@@ -41,11 +41,14 @@ fn refusal(spec: &DiskSpec) -> String {
 }
 
 fn bytes(sample: u32, version: u8) -> Vec<u8> {
-    (0..SIZES[sample as usize]).map(|at| (at as u8).wrapping_mul(31) ^ (sample as u8) << 3 ^ version).collect()
+    (0..SIZES[sample as usize])
+        .map(|at| (at as u8).wrapping_mul(31) ^ (sample as u8) << 3 ^ version)
+        .collect()
 }
 
 fn keep(tier: &DiskTier, sample: u32) -> Kept {
-    tier.keep(SampleId(sample), &bytes(sample, 0), None).unwrap()
+    tier.keep(SampleId(sample), &bytes(sample, 0), None)
+        .unwrap()
 }
 
 fn read(tier: &DiskTier, sample: u32) -> Option<Vec<u8>> {
@@ -57,7 +60,11 @@ fn read(tier: &DiskTier, sample: u32) -> Option<Vec<u8>> {
 fn held(tier: &DiskTier) -> Vec<u32> {
     let held: Vec<_> = tier.held().into_iter().map(|sample| sample.0).collect();
     for &sample in &held {
-        assert_eq!(read(tier, sample), Some(bytes(sample, 0)), "sample {sample}");
+        assert_eq!(
+            read(tier, sample),
+            Some(bytes(sample, 0)),
+            "sample {sample}"
+        );
     }
     held
 }
@@ -67,8 +74,12 @@ fn sub_folder(spec: &DiskSpec) -> PathBuf {
 }
 
 fn data_files(spec: &DiskSpec) -> Vec<PathBuf> {
-    let paths = fs::read_dir(sub_folder(spec)).unwrap().map(|entry| entry.unwrap().path());
-    let mut paths: Vec<_> = paths.filter(|path| path.to_str().unwrap().contains("/data-")).collect();
+    let paths = fs::read_dir(sub_folder(spec))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> = paths
+        .filter(|path| path.to_str().unwrap().contains("/data-"))
+        .collect();
     paths.sort();
     paths
 }
@@ -111,7 +122,11 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 
 /// What a map would have done; none where it has no room.
 fn keep_in_model(model: &mut BTreeMap<u32, u8>, capacity: u64, sample: u32, version: u8) -> Kept {
-    let others = model.keys().filter(|other| **other != sample).map(|other| SIZES[*other as usize]).sum::<u64>();
+    let others = model
+        .keys()
+        .filter(|other| **other != sample)
+        .map(|other| SIZES[*other as usize])
+        .sum::<u64>();
     if others + SIZES[sample as usize] > capacity {
         return Kept::NoRoom;
     }
@@ -177,10 +192,22 @@ fn is_emptied_for_another_dataset_capacity_or_damaged_index() {
     let folder = TempDir::new().unwrap();
     let spec = spec(folder.path(), 1000);
     let change_header = || {
-        let file = fs::OpenOptions::new().write(true).open(sub_folder(&spec).join(INDEX)).unwrap();
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(sub_folder(&spec).join(INDEX))
+            .unwrap();
         file.write_all_at(&[99], 8).unwrap();
     };
-    for other in [DiskSpec { dataset: [8; 16], ..spec.clone() }, DiskSpec { capacity: Bytes(999), ..spec.clone() }] {
+    for other in [
+        DiskSpec {
+            dataset: [8; 16],
+            ..spec.clone()
+        },
+        DiskSpec {
+            capacity: Bytes(999),
+            ..spec.clone()
+        },
+    ] {
         assert_eq!(keep(&open(&spec), 11), Kept::Yes);
         let tier = open(&other);
         assert!(held(&tier).is_empty());
@@ -202,7 +229,10 @@ fn drops_what_the_catalog_says_has_another_size() {
     drop(tier);
     let mut sizes = SIZES[..5].to_vec();
     sizes[3] += 1;
-    let tier = open(&DiskSpec { sizes: Arc::new(Catalog::new(sizes)), ..spec });
+    let tier = open(&DiskSpec {
+        sizes: Arc::new(Catalog::new(sizes)),
+        ..spec
+    });
     assert_eq!((held(&tier), tier.stats().held), (vec![2], Bytes(10)));
 }
 
@@ -214,7 +244,13 @@ fn an_index_cut_at_any_byte_gives_what_was_held_by_then() {
     let tier = open(&spec);
     let note = |states: &mut Vec<_>| {
         let len = fs::metadata(sub_folder(&spec).join(INDEX)).unwrap().len();
-        states.push((len, tier.held().into_iter().map(|sample| sample.0).collect::<Vec<_>>()));
+        states.push((
+            len,
+            tier.held()
+                .into_iter()
+                .map(|sample| sample.0)
+                .collect::<Vec<_>>(),
+        ));
     };
     for sample in [8, 2, 9, 3, 10] {
         assert_eq!(keep(&tier, sample), Kept::Yes);
@@ -239,7 +275,12 @@ fn cut_everywhere(spec: &DiskSpec, states: &[(u64, Vec<u32>)]) {
     for len in (states[1].0 as usize..=whole.len()).rev() {
         fs::write(&index, &whole[..len]).unwrap();
         let tier = open(spec);
-        let expected = &states.iter().rev().find(|(end, _)| *end <= len as u64).unwrap().1;
+        let expected = &states
+            .iter()
+            .rev()
+            .find(|(end, _)| *end <= len as u64)
+            .unwrap()
+            .1;
         let found: Vec<_> = tier.held().into_iter().map(|sample| sample.0).collect();
         assert_eq!(&found, expected, "{len} bytes");
         for sample in found {
@@ -258,7 +299,11 @@ fn a_flipped_byte_anywhere_is_a_miss_that_is_counted() {
     let tier = open(&spec);
     for at in 0..SIZES[11] {
         assert_eq!(keep(&tier, 11), Kept::Yes);
-        let file = fs::OpenOptions::new().read(true).write(true).open(&data_files(&spec)[at as usize / 64]).unwrap();
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&data_files(&spec)[at as usize / 64])
+            .unwrap();
         let mut byte = [0];
         file.read_exact_at(&mut byte, at % 64).unwrap();
         file.write_all_at(&[byte[0] ^ 1], at % 64).unwrap();
@@ -275,15 +320,25 @@ fn who_must_not_wait_gets_what_is_there_and_changes_nothing() {
     assert_eq!(keep(&tier, 11), Kept::Yes);
     let at_once = |sample: u32, len: usize| {
         let mut into = vec![0; len];
-        tier.read_at_once(SampleId(sample), &mut into).unwrap().then_some(into)
+        tier.read_at_once(SampleId(sample), &mut into)
+            .unwrap()
+            .then_some(into)
     };
     let len = SIZES[11] as usize;
-    assert_eq!((at_once(11, len), at_once(11, len - 1), at_once(10, 128)), (Some(bytes(11, 0)), None, None));
+    assert_eq!(
+        (at_once(11, len), at_once(11, len - 1), at_once(10, 128)),
+        (Some(bytes(11, 0)), None, None)
+    );
     // As while a thread writes to the index.
     let busy = tier.index();
     assert_eq!(at_once(11, len), None);
     drop(busy);
-    fs::OpenOptions::new().write(true).open(&data_files(&spec)[1]).unwrap().write_all_at(b"wrong", 0).unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&data_files(&spec)[1])
+        .unwrap()
+        .write_all_at(b"wrong", 0)
+        .unwrap();
     assert_eq!(at_once(11, len), None);
     assert_eq!((tier.corrupt(), tier.held()), (0, vec![SampleId(11)]));
 }
@@ -296,8 +351,16 @@ fn lost_and_shortened_data_files_are_misses() {
     for sample in [5, 6, 10] {
         assert_eq!(keep(&tier, sample), Kept::Yes);
     }
-    fs::OpenOptions::new().write(true).open(&data_files(&spec)[1]).unwrap().set_len(3).unwrap();
-    assert_eq!((read(&tier, 5).is_some(), read(&tier, 6), tier.corrupt()), (true, None, 1));
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&data_files(&spec)[1])
+        .unwrap()
+        .set_len(3)
+        .unwrap();
+    assert_eq!(
+        (read(&tier, 5).is_some(), read(&tier, 6), tier.corrupt()),
+        (true, None, 1)
+    );
     drop(tier);
     fs::remove_file(&data_files(&spec)[2]).unwrap();
     let tier = open(&spec);
@@ -336,7 +399,11 @@ fn an_evicted_sample_keeps_its_bytes_until_its_reader_is_done() {
         let mut into = bytes(8, 1);
         assert!(tier.fetch(&reader, &mut into).unwrap().is_some() && into == bytes(8, 0));
         tier.done_reading(reader);
-        assert_eq!(keeping.join().unwrap(), Kept::Yes, "it waits for the room that is about to be free");
+        assert_eq!(
+            keeping.join().unwrap(),
+            Kept::Yes,
+            "it waits for the room that is about to be free"
+        );
     });
     assert_eq!(held(&tier), [9]);
 }
@@ -347,7 +414,10 @@ fn asking_for_another_length_is_an_error_that_says_so() {
     let tier = open(&spec(folder.path(), 1000));
     keep(&tier, 2);
     let error = tier.read(SampleId(2), &mut [0; 9]).unwrap_err().to_string();
-    assert!(error.ends_with("cache): read sample 2: 10 bytes are held, 9 are asked for"), "{error}");
+    assert!(
+        error.ends_with("cache): read sample 2: 10 bytes are held, 9 are asked for"),
+        "{error}"
+    );
     assert_eq!(held(&tier), [2]);
 }
 
@@ -358,10 +428,18 @@ fn only_the_owner_can_look_into_it() {
     let tier = open(&spec);
     keep(&tier, 8);
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-    assert_eq!([&spec.folder, &sub_folder(&spec)].map(|path| mode(path)), [0o700; 2]);
-    let files = fs::read_dir(sub_folder(&spec)).unwrap().map(|entry| entry.unwrap().path());
+    assert_eq!(
+        [&spec.folder, &sub_folder(&spec)].map(|path| mode(path)),
+        [0o700; 2]
+    );
+    let files = fs::read_dir(sub_folder(&spec))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let files: Vec<_> = files.chain([spec.folder.join(MARK)]).collect();
-    assert!(files.len() == 5 && files.iter().all(|path| mode(path) == 0o600), "{files:?}");
+    assert!(
+        files.len() == 5 && files.iter().all(|path| mode(path) == 0o600),
+        "{files:?}"
+    );
 }
 
 #[test]
@@ -371,7 +449,10 @@ fn refuses_a_folder_that_holds_something_else() {
     fs::create_dir(&spec.folder).unwrap();
     let data = spec.folder.join("data-00000");
     fs::write(&data, "mine").unwrap();
-    assert!(refusal(&spec).contains("is not empty and was not made by foresee; choose an empty or a new folder"));
+    assert!(
+        refusal(&spec)
+            .contains("is not empty and was not made by foresee; choose an empty or a new folder")
+    );
     assert_eq!(fs::read_to_string(&data).unwrap(), "mine");
     fs::rename(&data, spec.folder.join("lost+found")).unwrap();
     open(&spec);
@@ -397,21 +478,36 @@ fn refuses_what_cannot_be_a_tier_in_one_line() {
     let folder = TempDir::new().unwrap();
     let good = spec(folder.path(), 100);
     fs::write(folder.path().join("file"), "").unwrap();
-    let path = |path: &str| DiskSpec { folder: folder.path().join(path), ..good.clone() };
-    let name = |name: &str| DiskSpec { name: name.to_owned(), ..good.clone() };
-    let capacity = |bytes| DiskSpec { capacity: Bytes(bytes), ..good.clone() };
+    let path = |path: &str| DiskSpec {
+        folder: folder.path().join(path),
+        ..good.clone()
+    };
+    let name = |name: &str| DiskSpec {
+        name: name.to_owned(),
+        ..good.clone()
+    };
+    let capacity = |bytes| DiskSpec {
+        capacity: Bytes(bytes),
+        ..good.clone()
+    };
     let cases = [
         (path("file"), "is not a folder; choose another path"),
         (path("file/below"), "is not a folder; choose another path"),
         (name("../other"), "is no name for a sub-folder"),
         (name(".hidden"), "is no name for a sub-folder"),
         (name(""), "is no name for a sub-folder"),
-        (capacity(0), "capacity is 0; give the tier a capacity, or leave it out"),
+        (
+            capacity(0),
+            "capacity is 0; give the tier a capacity, or leave it out",
+        ),
         (capacity(1 << 60), "lower the capacity"),
     ];
     for (spec, expected) in cases {
         let message = refusal(&spec);
-        assert!(message.contains(expected) && !message.contains('\n'), "{message}");
+        assert!(
+            message.contains(expected) && !message.contains('\n'),
+            "{message}"
+        );
         assert!(message.contains(spec.folder.to_str().unwrap()), "{message}");
     }
 }
@@ -426,7 +522,10 @@ fn refuses_a_folder_without_permission_in_one_line() {
         return;
     }
     let message = refusal(&spec);
-    assert!(message.contains("no permission to create it; choose another folder"), "{message}");
+    assert!(
+        message.contains("no permission to create it; choose another folder"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -434,9 +533,15 @@ fn refuses_a_folder_in_use_and_names_the_process() {
     let folder = TempDir::new().unwrap();
     let spec = spec(folder.path(), 100);
     let tier = open(&spec);
-    let expected = format!("{NAME} is in use by process {} (another job)", std::process::id());
+    let expected = format!(
+        "{NAME} is in use by process {} (another job)",
+        std::process::id()
+    );
     assert!(refusal(&spec).contains(&expected), "{}", refusal(&spec));
-    let other_rank = open(&DiskSpec { name: "abc-rank1".to_owned(), ..spec.clone() });
+    let other_rank = open(&DiskSpec {
+        name: "abc-rank1".to_owned(),
+        ..spec.clone()
+    });
     drop((tier, other_rank));
     open(&spec);
 }
@@ -447,7 +552,10 @@ fn ranks_that_start_together_share_a_new_folder() {
     let spec = spec(folder.path(), 100);
     std::thread::scope(|scope| {
         for rank in 0..16 {
-            let spec = DiskSpec { name: format!("abc-rank{rank}"), ..spec.clone() };
+            let spec = DiskSpec {
+                name: format!("abc-rank{rank}"),
+                ..spec.clone()
+            };
             scope.spawn(move || assert_eq!(keep(&open(&spec), 8), Kept::Yes));
         }
     });
@@ -457,7 +565,10 @@ fn ranks_that_start_together_share_a_new_folder() {
 fn removes_caches_of_other_datasets_of_the_same_rank_that_nobody_uses() {
     let folder = TempDir::new().unwrap();
     let new = spec(folder.path(), 100);
-    let of = |name: &str| DiskSpec { name: name.to_owned(), ..new.clone() };
+    let of = |name: &str| DiskSpec {
+        name: name.to_owned(),
+        ..new.clone()
+    };
     for name in ["old-rank0", "old-rank1", "old-rank10", "odd-rank0"] {
         assert_eq!(keep(&open(&of(name)), 8), Kept::Yes);
     }
@@ -466,24 +577,52 @@ fn removes_caches_of_other_datasets_of_the_same_rank_that_nobody_uses() {
     fs::write(new.folder.join("mine-rank0/index"), "mine").unwrap();
     fs::write(new.folder.join("odd-rank0/mine"), "mine").unwrap();
     symlink("mine-rank0", new.folder.join("link-rank0")).unwrap();
-    assert_eq!(DiskTier::remove_stale(&new, "-rank0").unwrap(), ["old-rank0"]);
-    assert_eq!(fs::read_to_string(new.folder.join("mine-rank0/index")).unwrap(), "mine");
-    assert_eq!(fs::read_to_string(new.folder.join("odd-rank0/mine")).unwrap(), "mine");
-    assert_eq!(["old-rank1", "old-rank10"].map(|name| held(&open(&of(name)))), [[8]; 2]);
+    assert_eq!(
+        DiskTier::remove_stale(&new, "-rank0").unwrap(),
+        ["old-rank0"]
+    );
+    assert_eq!(
+        fs::read_to_string(new.folder.join("mine-rank0/index")).unwrap(),
+        "mine"
+    );
+    assert_eq!(
+        fs::read_to_string(new.folder.join("odd-rank0/mine")).unwrap(),
+        "mine"
+    );
+    assert_eq!(
+        ["old-rank1", "old-rank10"].map(|name| held(&open(&of(name)))),
+        [[8]; 2]
+    );
     drop(used);
-    assert_eq!(DiskTier::remove_stale(&new, "-rank0").unwrap(), ["used-rank0"]);
-    let unmarked = DiskSpec { folder: folder.path().to_owned(), ..new.clone() };
-    assert!(DiskTier::remove_stale(&unmarked, "-rank0").is_err(), "a folder without a mark is not ours");
+    assert_eq!(
+        DiskTier::remove_stale(&new, "-rank0").unwrap(),
+        ["used-rank0"]
+    );
+    let unmarked = DiskSpec {
+        folder: folder.path().to_owned(),
+        ..new.clone()
+    };
+    assert!(
+        DiskTier::remove_stale(&unmarked, "-rank0").is_err(),
+        "a folder without a mark is not ours"
+    );
 }
 
 #[test]
 fn keeps_nothing_more_where_the_floor_would_be_crossed() {
     let folder = TempDir::new().unwrap();
-    let spec = DiskSpec { floor: Bytes(1 << 60), ..spec(folder.path(), 1000) };
+    let spec = DiskSpec {
+        floor: Bytes(1 << 60),
+        ..spec(folder.path(), 1000)
+    };
     let tier = open(&spec);
     assert_eq!([keep(&tier, 8), keep(&tier, 9)], [Kept::NoRoom; 2]);
     let reason = tier.degraded().unwrap();
-    assert!(reason.contains("cannot grow") && reason.ends_with("1152921504606846976 B are to stay free"), "{reason}");
+    assert!(
+        reason.contains("cannot grow")
+            && reason.ends_with("1152921504606846976 B are to stay free"),
+        "{reason}"
+    );
     assert_eq!(data_files(&spec), [] as [PathBuf; 0]);
 }
 
@@ -492,7 +631,9 @@ const CHILD_FOLDER: &str = "FORESEE_TEST_DISK_TIER";
 /// Keeps and evicts until the process is killed; does nothing unless it is the child of the test below.
 #[test]
 fn child_that_fills_until_it_is_killed() {
-    let Some(folder) = std::env::var_os(CHILD_FOLDER) else { return };
+    let Some(folder) = std::env::var_os(CHILD_FOLDER) else {
+        return;
+    };
     let tier = open(&spec(Path::new(&folder), 500));
     for step in 0u32.. {
         keep(&tier, step.wrapping_mul(7) % SIZES.len() as u32);
@@ -504,7 +645,10 @@ fn child_that_fills_until_it_is_killed() {
 fn await_progress(index: &Path) {
     let begun = Instant::now();
     while fs::metadata(index).map_or(0, |found| found.len()) < 8 << 10 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the child does nothing");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "the child does nothing"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -515,7 +659,10 @@ fn a_process_killed_while_filling_leaves_a_cache_that_is_good() {
     let spec = spec(folder.path(), 500);
     for round in 0..8 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "tier::disk::tests::child_that_fills_until_it_is_killed"])
+            .args([
+                "--exact",
+                "tier::disk::tests::child_that_fills_until_it_is_killed",
+            ])
             .env(CHILD_FOLDER, folder.path())
             .stdout(Stdio::null())
             .spawn()
@@ -536,7 +683,11 @@ fn what_was_changed_on_its_way_to_the_disk_is_a_miss() {
     let folder = TempDir::new().unwrap();
     let tier = open(&spec(folder.path(), 1000));
     let sum = DiskTier::sum(&bytes(5, 0));
-    assert_eq!(tier.keep_summed(SampleId(5), &bytes(5, 1), sum, None).unwrap(), Kept::Yes);
+    assert_eq!(
+        tier.keep_summed(SampleId(5), &bytes(5, 1), sum, None)
+            .unwrap(),
+        Kept::Yes
+    );
     assert_eq!(read(&tier, 5), None);
     assert_eq!(tier.corrupt(), 1);
 }
@@ -545,25 +696,43 @@ fn what_was_changed_on_its_way_to_the_disk_is_a_miss() {
 fn what_others_may_write_is_refused_unless_it_is_trusted() {
     let folder = TempDir::new().unwrap();
     let spec = spec(folder.path(), 1000);
-    let trusting = DiskSpec { trusted: true, ..spec.clone() };
+    let trusting = DiskSpec {
+        trusted: true,
+        ..spec.clone()
+    };
     assert_eq!(keep(&open(&spec), 5), Kept::Yes);
     let sub_folder = spec.folder.join(NAME);
     for path in [&spec.folder, &sub_folder] {
         fs::set_permissions(path, PermissionsExt::from_mode(0o770)).unwrap();
-        let expected =
-            format!("cache folder {} can be written by others (mode 770); choose another one", path.display());
-        assert!(objection(&spec).starts_with(&expected), "{}", objection(&spec));
+        let expected = format!(
+            "cache folder {} can be written by others (mode 770); choose another one",
+            path.display()
+        );
+        assert!(
+            objection(&spec).starts_with(&expected),
+            "{}",
+            objection(&spec)
+        );
         assert!(objection(&spec).ends_with("or trust it (trust_folder = true)"));
         assert_eq!(held(&open(&trusting)), [5]);
         fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
     }
-    let files =
-        [spec.folder.join(".foresee"), sub_folder.join("foresee.lock"), sub_folder.join("index"), data_file(&spec)];
+    let files = [
+        spec.folder.join(".foresee"),
+        sub_folder.join("foresee.lock"),
+        sub_folder.join("index"),
+        data_file(&spec),
+    ];
     for path in files {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         fs::set_permissions(&path, PermissionsExt::from_mode(0o662)).unwrap();
         let said = objection(&spec);
-        assert!(said.contains(&format!("its file {name} can be written by others (mode 662); ")), "{said}");
+        assert!(
+            said.contains(&format!(
+                "its file {name} can be written by others (mode 662); "
+            )),
+            "{said}"
+        );
         assert_eq!(held(&open(&trusting)), [5]);
         fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
     }
@@ -578,15 +747,25 @@ fn what_somebody_else_made_is_refused_unless_it_is_trusted() {
     }
     let folder = TempDir::new().unwrap();
     let spec = spec(folder.path(), 1000);
-    let trusting = DiskSpec { trusted: true, ..spec.clone() };
+    let trusting = DiskSpec {
+        trusted: true,
+        ..spec.clone()
+    };
     assert_eq!(keep(&open(&spec), 5), Kept::Yes);
     let sub_folder = spec.folder.join(NAME);
-    let files =
-        [spec.folder.join(".foresee"), sub_folder.join("foresee.lock"), sub_folder.join("index"), data_file(&spec)];
+    let files = [
+        spec.folder.join(".foresee"),
+        sub_folder.join("foresee.lock"),
+        sub_folder.join("index"),
+        data_file(&spec),
+    ];
     for path in [&spec.folder, &sub_folder].into_iter().chain(&files) {
         chown(path, Some(12345), None).unwrap();
         let said = objection(&spec);
-        assert!(said.contains(" belongs to user 12345, and this is user 0; "), "{said}");
+        assert!(
+            said.contains(" belongs to user 12345, and this is user 0; "),
+            "{said}"
+        );
         assert_eq!(held(&open(&trusting)), [5]);
         chown(path, Some(0), None).unwrap();
     }
@@ -595,7 +774,9 @@ fn what_somebody_else_made_is_refused_unless_it_is_trusted() {
 
 /// Why a tier of small segments is refused.
 fn objection(spec: &DiskSpec) -> String {
-    DiskTier::open_in_segments(spec, 64).unwrap_err().to_string()
+    DiskTier::open_in_segments(spec, 64)
+        .unwrap_err()
+        .to_string()
 }
 
 /// The first data file of a tier.
