@@ -165,19 +165,24 @@ impl Stamp {
 }
 
 fn is_trusted(mtime_ns: i64, ctime_ns: i64, taken_ns: i64) -> bool {
-    let rested = |since_ns: i64| taken_ns.saturating_sub(since_ns) >= TRUSTED_AFTER_NS;
     // A time of modification in the future was set by hand: the next write gives another one.
-    rested(ctime_ns) && (rested(mtime_ns) || mtime_ns > taken_ns)
+    had_rested(ctime_ns, taken_ns) && (had_rested(mtime_ns, taken_ns) || mtime_ns > taken_ns)
 }
 
-fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
+/// A time as the system gives it, in nanoseconds since 1970.
+pub(crate) fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
     seconds
         .saturating_mul(1_000_000_000)
         .saturating_add(nanoseconds)
 }
 
+/// Whether a file that was changed then had rested, when it was looked at, for so long that every later change shows.
+pub(crate) fn had_rested(changed_ns: i64, taken_ns: i64) -> bool {
+    taken_ns.saturating_sub(changed_ns) >= TRUSTED_AFTER_NS
+}
+
 /// Now, on the clock of the files.
-fn now_ns() -> i64 {
+pub(crate) fn now_ns() -> i64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

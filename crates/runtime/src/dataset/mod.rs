@@ -46,7 +46,7 @@ use self::files::Files;
 use self::names::Names;
 use self::parallel::{Next, in_chunks};
 use self::saved::{Key, Saved};
-use self::sizes::{Measure, Misfit, measure};
+use self::sizes::{Measure, Measures, Misfit, measure};
 use self::stamps::Stamps;
 
 /// How the names of samples in class folders end, in any case: torchvision's `IMG_EXTENSIONS`.
@@ -119,6 +119,9 @@ pub struct Measured {
     pub catalog: Arc<Catalog>,
     /// Differs between datasets: covers where they are, the names of their samples and the sizes.
     pub digest: [u8; 16],
+    /// The latest time at which anything about one of the files had been changed, in nanoseconds since 1970, if all had
+    /// rested when they were measured: a file with a later time was changed since, one without was not.
+    pub changed_ns: Option<i64>,
 }
 
 impl Dataset {
@@ -237,6 +240,7 @@ impl Dataset {
         let measured = Measured {
             catalog: Arc::new(Catalog::new(sizes)),
             digest: part_digest(whole.digest, samples),
+            changed_ns: whole.changed_ns,
         };
         let described = format!("{} files", samples.len());
         let part = Self::new(described, files, Vec::new(), measured);
@@ -476,8 +480,8 @@ struct Draft {
 }
 
 impl Draft {
-    fn finish(self, measures: &[Measure], threads: usize) -> Result<Dataset, DatasetError> {
-        let samples = measures.len();
+    fn finish(self, measures: &Measures, threads: usize) -> Result<Dataset, DatasetError> {
+        let samples = measures.files.len();
         // One number stays free.
         if samples >= u32::MAX as usize {
             return Err(DatasetError::TooMany {
@@ -496,12 +500,17 @@ impl Draft {
 }
 
 impl Measured {
-    fn of(files: &Files, measures: &[Measure], threads: usize) -> Result<Self, DatasetError> {
-        let digest = digest(files, &resolved(files, threads)?, measures);
-        let sizes = measures.iter().map(|measure| measure.size_bytes).collect();
+    fn of(files: &Files, measures: &Measures, threads: usize) -> Result<Self, DatasetError> {
+        let digest = digest(files, &resolved(files, threads)?, &measures.files);
+        let sizes = measures
+            .files
+            .iter()
+            .map(|measure| measure.size_bytes)
+            .collect();
         Ok(Self {
             catalog: Arc::new(Catalog::new(sizes)),
             digest,
+            changed_ns: measures.changed_ns,
         })
     }
 }
@@ -584,13 +593,14 @@ fn pretend(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Resu
         }
         classes.push(folder.file_name().unwrap_or_default().to_owned());
     }
-    let measures = vec![
-        Measure {
-            size_bytes: 110_000,
-            link: 0
-        };
-        files.len()
-    ];
+    let file = Measure {
+        size_bytes: 110_000,
+        ..Measure::default()
+    };
+    let measures = Measures {
+        files: vec![file; files.len()],
+        changed_ns: None,
+    };
     files.shrink();
     files.labels = Some(labels);
     folders.push(root.clone());

@@ -25,7 +25,7 @@ use crate::stamp::Stamp;
 const MAGIC: &[u8; 8] = b"foreseeC";
 
 /// Changes with the format, and with what a listing finds.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// Magic, version, checksum.
 const HEADER_BYTES: usize = 24;
@@ -128,10 +128,15 @@ fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
         classes,
         ..
     } = dataset;
-    let Measured { catalog, digest } = dataset.measured();
+    let Measured {
+        catalog,
+        digest,
+        changed_ns,
+    } = dataset.measured();
     let mut out = Writer(vec![0; HEADER_BYTES]);
     out.0.extend(key.to_le_bytes());
     out.0.extend(digest);
+    out.numbers(changed_ns.iter().map(|time_ns| time_ns.to_le_bytes()));
     out.block(described.as_bytes());
     out.names(&classes.iter().map(|class| class.as_bytes()).collect());
     out.names(&stamps.paths);
@@ -171,6 +176,7 @@ fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
         return None;
     }
     let digest = input.array()?;
+    let changed_ns = input.numbers(i64::from_le_bytes)?.first().copied();
     let described = input.text()?;
     let classes = input
         .names()?
@@ -199,6 +205,7 @@ fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
     let measured = Measured {
         catalog: Arc::new(Catalog::new(sizes)),
         digest,
+        changed_ns,
     };
     let dataset = Dataset::new(described, files, classes, measured);
     let is_sound =
@@ -328,6 +335,7 @@ mod tests {
                 Measured {
                     catalog,
                     digest: [3; 16],
+                    changed_ns: Some(-7),
                 },
             ),
             stamps,
@@ -368,9 +376,11 @@ mod tests {
         dataset.files.labels = Some(vec![1]);
         assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
         let (mut dataset, stamps) = small();
+        let catalog = Arc::new(Catalog::new(vec![1]));
         dataset.measured = RwLock::new(Measured {
-            catalog: Arc::new(Catalog::new(vec![1])),
+            catalog,
             digest: [3; 16],
+            changed_ns: None,
         });
         assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
     }

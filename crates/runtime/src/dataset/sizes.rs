@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
 
 use twox_hash::XxHash3_128;
@@ -12,6 +13,7 @@ use super::Listing;
 use super::error::FileProblem;
 use super::files::Files;
 use super::parallel::{Next, in_chunks};
+use crate::stamp::{had_rested, nanoseconds, now_ns};
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +21,16 @@ pub(super) struct Measure {
     pub(super) size_bytes: u64,
     /// Of the file that a link leads to, a number made of its resolved path; 0 where the name is no link.
     pub(super) link: u128,
+    /// When anything about it was changed last, in nanoseconds since 1970.
+    pub(super) changed_ns: i64,
+}
+
+/// What is known of all files.
+#[derive(Debug)]
+pub(super) struct Measures {
+    pub(super) files: Vec<Measure>,
+    /// The latest time of change of them all, if each had rested when it was looked at.
+    pub(super) changed_ns: Option<i64>,
 }
 
 /// A file that is no sample.
@@ -29,7 +41,8 @@ pub(super) struct Misfit {
 }
 
 /// Looks at all files; of those that are no samples the first is the error.
-pub(super) fn measure(files: &Files, listing: &Listing<'_>) -> Result<Vec<Measure>, Misfit> {
+pub(super) fn measure(files: &Files, listing: &Listing<'_>) -> Result<Measures, Misfit> {
+    let began_ns = now_ns();
     let mut measures = vec![Measure::default(); files.len()];
     let misfit: Mutex<Option<Misfit>> = Mutex::new(None);
     let done = Mutex::new(0);
@@ -50,10 +63,15 @@ pub(super) fn measure(files: &Files, listing: &Listing<'_>) -> Result<Vec<Measur
             }
         },
     );
-    misfit
-        .into_inner()
-        .expect("no holder panics")
-        .map_or(Ok(measures), Err)
+    if let Some(misfit) = misfit.into_inner().expect("no holder panics") {
+        return Err(misfit);
+    }
+    let latest_ns = measures.iter().map(|measure| measure.changed_ns).max();
+    let changed_ns = latest_ns.filter(|&changed_ns| had_rested(changed_ns, began_ns));
+    Ok(Measures {
+        files: measures,
+        changed_ns,
+    })
 }
 
 /// Under a lock, so that the numbers only grow.
@@ -85,10 +103,16 @@ fn measure_one(path: &OsStr) -> Result<Measure, FileProblem> {
         link = XxHash3_128::oneshot(fs::canonicalize(path)?.as_os_str().as_bytes());
     }
     match metadata.file_type() {
-        kind if kind.is_file() => Ok(Measure {
-            size_bytes: metadata.len(),
-            link,
-        }),
+        kind if kind.is_file() => {
+            let modified_ns = nanoseconds(metadata.mtime(), metadata.mtime_nsec());
+            // Storage that is no file system may tell one of the two only.
+            let changed_ns = nanoseconds(metadata.ctime(), metadata.ctime_nsec()).max(modified_ns);
+            Ok(Measure {
+                size_bytes: metadata.len(),
+                link,
+                changed_ns,
+            })
+        }
         kind if kind.is_dir() => Err(FileProblem::Folder),
         _ => Err(FileProblem::Special),
     }

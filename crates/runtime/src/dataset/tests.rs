@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::stamp::Stamp;
 
 const UNSAVED: Listing<'_> = Listing {
     cache: None,
@@ -638,6 +639,19 @@ fn lists_and_manifests_are_saved_and_reused_too() {
     );
     fs::write(&manifest, "../b/2\n").unwrap();
     assert_eq!(listed().unwrap().len(), 1);
+}
+
+#[test]
+fn the_latest_change_of_all_files_is_known_once_they_have_rested() {
+    let root = tree(&["a/1.jpg", "a/2.jpg"]);
+    assert_eq!(image_folder(&root).unwrap().measured().changed_ns, None);
+    rest();
+    let latest_ns = ["a/1.jpg", "a/2.jpg"]
+        .map(|file| Stamp::of_path(&root.path().join(file)).unwrap().0.ctime_ns);
+    assert_eq!(
+        image_folder(&root).unwrap().measured().changed_ns,
+        latest_ns.into_iter().max()
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! Samples that are files. A read is one `open`, one `read` between two looks at the open file, and one `close`. What the
-//! looks find must be the same: else somebody wrote to the file meanwhile, and what was read may be torn. A file that was
-//! changed a moment ago is left to rest first, since a second change within the same tick of the clock would not show.
-//! Nothing is allocated.
+//! Samples that are files. A read is one `open`, one `read` between two looks at the file, and one `close`. What the looks
+//! find must be the same: else somebody wrote to the file meanwhile, and what was read may be torn. The look before is the
+//! listing's: a file that has no later time of change than the dataset's latest one was then is what it was then. Once one
+//! is found that was changed since, each read looks twice at the open file. A file that was changed a moment ago is left to
+//! rest first, since a second change within the same tick of the clock would not show. Nothing is allocated.
 //!
 //! Callers do well to align buffers to 64 bytes: copies out of the page cache to 1 to 31 bytes behind a page's start were
 //! measured to take almost twice as long.
@@ -11,13 +12,15 @@ use std::cmp::Ordering;
 use std::ffi::CStr;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, open};
-use rustix::io::{read, retry_on_intr};
+use rustix::io::{pread, retry_on_intr};
 
 use super::{ReadError, Source};
 use crate::dataset::Dataset;
@@ -37,12 +40,21 @@ const FLAGS: OFlags = OFlags::RDONLY
 #[derive(Debug)]
 pub struct LocalFiles {
     dataset: Arc<Dataset>,
+    /// No file without a later time of change has been changed since it was listed. None where that is not known.
+    listed_ns: Option<i64>,
+    /// Whether a file was found that has been changed since: then others may have been, too.
+    changed: AtomicBool,
 }
 
 impl LocalFiles {
     /// The files of `dataset`.
     pub fn new(dataset: Arc<Dataset>) -> Self {
-        Self { dataset }
+        let listed_ns = dataset.measured().changed_ns;
+        Self {
+            dataset,
+            listed_ns,
+            changed: AtomicBool::new(false),
+        }
     }
 
     /// Gives the path of a sample's file to a call of the system.
@@ -69,12 +81,13 @@ impl LocalFiles {
 impl Source for LocalFiles {
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
         let file = self.open(sample)?;
-        let before = look_when_settled(&file)?;
-        fill(&file, into, &before)?;
-        if !before.is_same(&Stamp::of_file(&file)?) {
-            return Err(ReadError::Torn);
+        if let Some(listed_ns) = self.listed_ns.filter(|_| !self.changed.load(Relaxed)) {
+            if let Some(stamp) = read_unchanged(&file, into, listed_ns)? {
+                return Ok(Some(stamp));
+            }
+            self.changed.store(true, Relaxed);
         }
-        Ok(Some(before))
+        read_between_looks(&file, into).map(Some)
     }
 
     fn look(&self, sample: SampleId) -> Result<Option<Stamp>, ReadError> {
@@ -106,27 +119,61 @@ fn look_when_settled(file: &OwnedFd) -> Result<Stamp, ReadError> {
     }
 }
 
-/// Reads all of a file that has as many bytes as there is room.
-fn fill(file: &OwnedFd, into: &mut [u8], stamp: &Stamp) -> Result<(), ReadError> {
-    let (expected, found) = (Bytes(into.len() as u64), Bytes(stamp.size_bytes));
-    if found != expected {
+/// Reads a file, unless it was changed since the dataset was listed: what has no later time of change than any file had
+/// then was not written to since, so the listing was the look before.
+fn read_unchanged(
+    file: &OwnedFd,
+    into: &mut [u8],
+    listed_ns: i64,
+) -> Result<Option<Stamp>, ReadError> {
+    let done = fill(file, into)?;
+    let stamp = Stamp::of_file(file)?;
+    if stamp.ctime_ns.max(stamp.mtime_ns) > listed_ns {
+        return Ok(None);
+    }
+    check_size(&stamp, into)?;
+    if done < into.len() {
+        Err(ReadError::Torn)
+    } else {
+        Ok(Some(stamp))
+    }
+}
+
+fn read_between_looks(file: &OwnedFd, into: &mut [u8]) -> Result<Stamp, ReadError> {
+    let before = look_when_settled(file)?;
+    if before.size_bytes != into.len() as u64 {
         // A folder in the place of a file says so.
-        read(file, &mut [0]).map_err(io::Error::from)?;
+        fill(file, &mut [0])?;
     }
+    check_size(&before, into)?;
+    let done = fill(file, into)?;
+    if done < into.len() || !before.is_same(&Stamp::of_file(file)?) {
+        return Err(ReadError::Torn);
+    }
+    Ok(before)
+}
+
+fn check_size(stamp: &Stamp, into: &[u8]) -> Result<(), ReadError> {
+    let expected = Bytes(into.len() as u64);
+    let found = Bytes(stamp.size_bytes);
     match found.cmp(&expected) {
-        Ordering::Greater => return Err(ReadError::Grew { expected }),
-        Ordering::Less => return Err(ReadError::Shrank { expected, found }),
-        Ordering::Equal if into.is_empty() => return Err(ReadError::Empty),
-        Ordering::Equal => {}
+        Ordering::Greater => Err(ReadError::Grew { expected }),
+        Ordering::Less => Err(ReadError::Shrank { expected, found }),
+        Ordering::Equal if into.is_empty() => Err(ReadError::Empty),
+        Ordering::Equal => Ok(()),
     }
+}
+
+/// Reads from the beginning, as far as there is room or the file goes; how far that was.
+fn fill(file: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {
-        match retry_on_intr(|| read(file, &mut into[done..])).map_err(io::Error::from)? {
-            0 => return Err(ReadError::Torn),
+        match retry_on_intr(|| pread(file, &mut into[done..], done as u64))? {
+            0 => break,
             more => done += more,
         }
     }
-    Ok(())
+    Ok(done)
 }
 
 #[cfg(test)]
@@ -144,6 +191,9 @@ mod tests {
         threads: 2,
         progress: None,
     };
+
+    /// A look before each read; none, since nothing has changed; none until what has changed is found.
+    const LISTED_NS: [Option<i64>; 3] = [None, Some(i64::MAX), Some(0)];
 
     fn files(folder: &tempfile::TempDir, contents: &[&[u8]]) -> (LocalFiles, Vec<PathBuf>) {
         let paths: Vec<_> = (0..contents.len())
@@ -169,13 +219,31 @@ mod tests {
             .map(SampleId)
             .zip(contents.map(<[u8]>::to_vec))
             .collect();
-        conformance::check(&source, &expected);
+        for listed_ns in LISTED_NS {
+            conformance::check(
+                &LocalFiles {
+                    listed_ns,
+                    ..LocalFiles::new(Arc::clone(&source.dataset))
+                },
+                &expected,
+            );
+        }
     }
 
     #[test]
     fn says_what_changed_since_the_listing() {
+        for listed_ns in LISTED_NS {
+            says_what_changed(listed_ns);
+        }
+    }
+
+    fn says_what_changed(listed_ns: Option<i64>) {
         let folder = tempfile::tempdir().unwrap();
         let (source, paths) = files(&folder, &[b"12345".as_slice(); 5]);
+        let source = LocalFiles {
+            listed_ns,
+            ..source
+        };
         fs::write(&paths[0], b"123").unwrap();
         fs::write(&paths[1], b"123456").unwrap();
         fs::write(&paths[2], b"").unwrap();
@@ -202,6 +270,32 @@ mod tests {
         assert!(
             matches!(read(4), ReadError::Io(error) if error.kind() == io::ErrorKind::IsADirectory)
         );
+    }
+
+    #[test]
+    fn looks_before_each_read_once_a_file_was_changed_after_the_listing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, paths) = files(&folder, &[b"12345".as_slice(); 2]);
+        let listed_ns = Stamp::of_path(&paths[0]).unwrap().0.ctime_ns;
+        let source = LocalFiles {
+            listed_ns: Some(listed_ns),
+            ..source
+        };
+        let mut read = [0; 5];
+        assert_eq!(
+            source
+                .read(SampleId(0), &mut read)
+                .unwrap()
+                .unwrap()
+                .ctime_ns,
+            listed_ns
+        );
+        assert!(!source.changed.load(Relaxed));
+        thread::sleep(2 * TICK);
+        fs::write(&paths[1], b"54321").unwrap();
+        let stamp = source.read(SampleId(1), &mut read).unwrap().unwrap();
+        assert!(stamp.ctime_ns > listed_ns && source.changed.load(Relaxed));
+        assert_eq!(&read, b"54321");
     }
 
     #[test]
