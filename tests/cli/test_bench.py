@@ -203,7 +203,7 @@ def test_bad_datasets_are_refused(foresee, dataset, tmp_path):
         (("--epochs", "0"), "--epochs"),
         (("--seed=-1",), "--seed"),
         (("--shuffle", "riffle"), "--shuffle"),
-        (("--policy", "perfect"), "choose from foresee, nopfs, lobster, monarch, staging-buffer, naive"),
+        (("--policy", "perfect"), "choose from foresee, lobster, nopfs, monarch, staging-buffer, naive"),
         (("--throttle", "slow"), "NAME:MB_PER_S"),
         (("--throttle", "slow:fast"), "MB/s"),
         (("--throttle", "slow:1:-1"), "latency"),

@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         None
     } else {
         Some(sweep::run(points, axes, &policies, |label, done| {
-            progress.tick(label, done)
+            progress.tick(label, done);
         })?)
     };
     let comparison = if sweep.is_none() || arguments.report.is_some() {

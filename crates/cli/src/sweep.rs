@@ -141,7 +141,7 @@ pub(crate) fn run(
         drawn = Some((scenario, catalog));
         let label = |policy: &str| format!("{} {policy}", values.join(" "));
         let comparison = foresee_sim::compare(&job, policies, |policy, done| {
-            progress(&label(policy), done)
+            progress(&label(policy), done);
         });
         let set = axes
             .iter()

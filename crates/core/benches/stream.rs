@@ -38,7 +38,7 @@ fn torch_order(criterion: &mut Criterion) {
     };
     group.bench_function("forward", |bench| bench.iter(order));
     group.bench_function("with_inverse", |bench| {
-        bench.iter(|| order().position(black_box(SampleId(7))))
+        bench.iter(|| order().position(black_box(SampleId(7))));
     });
     group.finish();
 }

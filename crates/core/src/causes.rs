@@ -38,8 +38,8 @@ impl Causes {
         self.preprocess += stall - fetching;
         *match origin {
             Origin::Source => &mut self.source,
-            Origin::Peer(_) => &mut self.peer,
-            Origin::HostPeer(_) => &mut self.host_peer,
+            Origin::Peer { .. } => &mut self.peer,
+            Origin::HostPeer { .. } => &mut self.host_peer,
             Origin::Tier(tier) => &mut self.tiers[tier.index()],
         } += fetching;
     }
@@ -101,14 +101,20 @@ impl Causes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::TierId;
+    use crate::ids::{Rank, TierId};
 
     #[test]
     fn a_stall_is_split_where_the_bytes_were_there() {
         let mut causes = Causes::new(2);
         causes.blame(Origin::Source, [1.0, 4.0, 6.0].map(Seconds));
         causes.blame(Origin::Tier(TierId(1)), [10.0, 3.0, 12.0].map(Seconds));
-        causes.blame(Origin::Peer(TierId(1)), [20.0, 22.0, 21.0].map(Seconds));
+        causes.blame(
+            Origin::Peer {
+                rank: Rank(1),
+                tier: TierId(1),
+            },
+            [20.0, 22.0, 21.0].map(Seconds),
+        );
         let expected = [
             ("host_peer", 0.0),
             ("peer", 0.5),

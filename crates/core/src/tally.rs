@@ -99,8 +99,8 @@ impl Tally {
     fn count_mut(&mut self, origin: Origin) -> &mut Count {
         match origin {
             Origin::Source => &mut self.source,
-            Origin::Peer(_) => &mut self.peer,
-            Origin::HostPeer(_) => &mut self.host_peer,
+            Origin::Peer { .. } => &mut self.peer,
+            Origin::HostPeer { .. } => &mut self.host_peer,
             Origin::Tier(tier) => &mut self.tiers[tier.index()],
         }
     }
@@ -142,7 +142,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::TierId;
+    use crate::ids::{Rank, TierId};
 
     #[test]
     fn counts_by_origin_and_merges_ranks() {
@@ -153,14 +153,20 @@ mod tests {
             took: Seconds(2.0),
         });
         one.record(Event::Read {
-            origin: Origin::Peer(TierId(2)),
+            origin: Origin::Peer {
+                rank: Rank(1),
+                tier: TierId(2),
+            },
             bytes: Bytes(5),
             took: Seconds(1.0),
         });
         one.record(Event::Stall(Seconds(0.5)));
         let mut two = Tally::new(3);
         two.record(Event::Read {
-            origin: Origin::HostPeer(TierId(1)),
+            origin: Origin::HostPeer {
+                rank: Rank(1),
+                tier: TierId(1),
+            },
             bytes: Bytes(3),
             took: Seconds(1.0),
         });

@@ -111,7 +111,10 @@ impl Outlook for World {
     }
 
     fn elsewhere(&mut self, _: SampleId) -> Option<Origin> {
-        self.peers.then_some(Origin::Peer(MEMORY))
+        self.peers.then_some(Origin::Peer {
+            rank: Rank(1),
+            tier: MEMORY,
+        })
     }
 
     fn is_at(&mut self, _: SampleId, _: TierId) -> bool {

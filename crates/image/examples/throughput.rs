@@ -42,9 +42,9 @@ fn load(folder: &Path) -> Vec<Vec<u8>> {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path)
+                folders.push(path);
             } else {
-                paths.push(path)
+                paths.push(path);
             }
         }
     }

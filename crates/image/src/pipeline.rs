@@ -126,7 +126,7 @@ impl Pipeline {
             resampler.prepare(next);
         }
         resampler.run(source, |y, line| {
-            self.store.put((y, self.output.size.height), line, into)
+            self.store.put((y, self.output.size.height), line, into);
         });
         Ok(())
     }
@@ -183,7 +183,7 @@ fn resample(resampler: &mut Resampler, source: Bitmap<'_>, size: Size, into: &mu
     into.clear();
     into.reserve(size.area() as usize);
     resampler.run(source, |_, line| {
-        into.extend(line.iter().map(|wide| wide.map(|word| word as u8)))
+        into.extend(line.iter().map(|wide| wide.map(|word| word as u8)));
     });
 }
 

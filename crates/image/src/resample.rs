@@ -472,7 +472,7 @@ mod tests {
             y: 0,
         };
         resampler.run(source, |_, line| {
-            result.extend(line.iter().map(|wide| wide.map(|word| word as u8)))
+            result.extend(line.iter().map(|wide| wide.map(|word| word as u8)));
         });
         assert_eq!(result, pixels);
     }

@@ -92,10 +92,10 @@ impl Store {
         };
         match &self.tables {
             Tables::Float32(table) => {
-                place.put(line, into, |channel, value| table[channel][value as usize])
+                place.put(line, into, |channel, value| table[channel][value as usize]);
             }
             Tables::Float16(table) => {
-                place.put(line, into, |channel, value| table[channel][value as usize])
+                place.put(line, into, |channel, value| table[channel][value as usize]);
             }
             Tables::Uint8 => place.put(line, into, |_, value| [value]),
         }

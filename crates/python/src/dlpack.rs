@@ -324,7 +324,7 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     unsafe {
         drop(Box::from_raw(
             (*managed).context.cast::<Held<ManagedVersioned>>(),
-        ))
+        ));
     };
 }
 

@@ -38,7 +38,7 @@ fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("POLICIES", foresee_runtime::job::POLICIES.to_vec())?;
+    module.add("POLICIES", foresee_runtime::job::policies())?;
     module.add_class::<array::Array>()?;
     module.add_class::<batch::Batch>()?;
     module.add_class::<batch::Sample>()?;

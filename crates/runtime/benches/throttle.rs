@@ -28,7 +28,7 @@ fn main() {
         thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    (0..reads).for_each(|_| throttle.charge(Bytes(READ_BYTES)).expect("a read"))
+                    (0..reads).for_each(|_| throttle.charge(Bytes(READ_BYTES)).expect("a read"));
                 });
             }
         });

@@ -603,10 +603,8 @@ mod tests {
         assert!(arena.keep(64).is_none());
         drop(write);
         // SAFETY: a child of ours, and nobody else waits for it.
-        assert_eq!(
-            unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) },
-            child
-        );
+        let ended = unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+        assert_eq!(ended, child);
         // Children of other tests, forked off at the same time, end soon.
         while arena.keep(64).is_none() {
             std::thread::yield_now();

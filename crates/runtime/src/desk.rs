@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use foresee_core::engine::{Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
+use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, SampleId, TierId};
 use foresee_core::model::{Model, Origin, SourceLoad};
 use foresee_core::tier_map::TierMap;
@@ -46,6 +46,8 @@ impl Outlook for Sight {
 pub enum Entry {
     /// The next read of a lane.
     Poll(Lane, Next),
+    /// The read of an awaited sample, if it is there.
+    Resume(Awaited, Option<Read>),
     /// A read is complete.
     Complete(Read),
     /// A tier does not have what it should.
@@ -100,6 +102,16 @@ impl Desk {
         }
         self.note(|| Entry::Poll(lane, next));
         next
+    }
+
+    /// The read of an awaited sample, once it is there.
+    pub fn resume(&mut self, awaited: &Awaited) -> Option<Read> {
+        let read = self.engine.resume(awaited, &mut self.sight);
+        if let Some(read) = &read {
+            self.sight.reading += u32::from(read.origin == Origin::Source);
+        }
+        self.note(|| Entry::Resume(*awaited, read));
+        read
     }
 
     /// A read is complete; with `kept` false it could not be kept.
@@ -171,6 +183,7 @@ impl Desk {
     pub fn replay(&mut self, entry: &Entry) -> Entry {
         match entry {
             Entry::Poll(lane, _) => Entry::Poll(*lane, self.poll(*lane)),
+            Entry::Resume(awaited, _) => Entry::Resume(*awaited, self.resume(awaited)),
             Entry::Complete(read) => {
                 self.complete(read);
                 Entry::Complete(*read)

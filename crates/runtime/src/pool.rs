@@ -60,9 +60,8 @@ impl Pool {
         loop {
             let found = POOL.load(Ordering::Acquire);
             // SAFETY: what is stored comes from `Box::into_raw` below and is never freed.
-            if let Some(pool) =
-                unsafe { found.as_ref() }.filter(|pool| pool.generation == generation)
-            {
+            let pool = unsafe { found.as_ref() };
+            if let Some(pool) = pool.filter(|pool| pool.generation == generation) {
                 return Arc::clone(pool);
             }
             let made = Box::into_raw(Box::new(Arc::new(Self::new(generation))));

@@ -202,8 +202,8 @@ fn open_own(path: &Path) -> io::Result<(File, PathBuf)> {
 pub(crate) fn origin_name(origin: Origin) -> String {
     match origin {
         Origin::Source => "source".into(),
-        Origin::Peer(_) => "peer".into(),
-        Origin::HostPeer(_) => "host_peer".into(),
+        Origin::Peer { .. } => "peer".into(),
+        Origin::HostPeer { .. } => "host_peer".into(),
         Origin::Tier(tier) => format!("tier{tier}"),
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use foresee_config::{Threads, TierKind};
 use foresee_core::stream::{Shuffle, Tail};
 use foresee_image::{Dtype, Key, Layout, Pipeline, RandomResizedCrop, Scratch, Size, Transform};
-use foresee_runtime::job::{Images, Job, OnError, POLICIES};
+use foresee_runtime::job::{Images, Job, OnError, policies};
 
 use self::common::{Made, batches, job_spec, tier};
 
@@ -76,7 +76,7 @@ fn tensors_do_not_depend_on_threads_tiers_policies_and_ranks() {
             expected.insert((epoch as u32, sample), tensor);
         }
     }
-    for (index, policy) in POLICIES.iter().enumerate() {
+    for (index, policy) in policies().iter().enumerate() {
         let (world, threads) = (1 + index as u32 % 3, 1 + index as u32);
         let folder = tempfile::tempdir().unwrap();
         let mut got = BTreeMap::new();

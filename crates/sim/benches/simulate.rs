@@ -20,7 +20,7 @@ fn every_policy_at_s2(criterion: &mut Criterion) {
         .sample_size(10);
     for policy in POLICIES {
         group.bench_function(policy.name(), |bencher| {
-            bencher.iter(|| sequential::run(&job(), policy, |_| ()))
+            bencher.iter(|| sequential::run(&job(), policy, |_| ()));
         });
     }
     group.finish();

@@ -1,7 +1,10 @@
 //! Where copies of samples are, and since when: what ranks can know of each other. For each tier and sample the time of
-//! the earliest copy is remembered; with several ranks to a host, also which hosts have one. Whose copy it is does not
-//! matter: a rank that holds one itself never asks, or finds that no other is cheaper.
+//! the earliest copy is remembered, and whose it is; with several ranks to a host, also of each host who has one. One
+//! holder is enough: a rank that holds a copy itself never asks, or finds that no other is cheaper.
 
+use std::num::NonZeroU16;
+
+use foresee_core::homes::Home;
 use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::model::{Hosts, Model, Origin, Scope};
 use foresee_core::policy::{Brief, Keeping, Plan};
@@ -10,9 +13,12 @@ use foresee_core::units::Seconds;
 
 struct TierHosts {
     scope: Scope,
-    /// One bit a sample for each host; none where a host has one rank.
-    hosts: Vec<Vec<u64>>,
+    /// For each host and sample which rank of the host has a copy, counted from 1; none where a host has one rank.
+    hosts: Vec<Vec<Local>>,
 }
+
+/// A rank within its host, counted from 1.
+type Local = Option<NonZeroU16>;
 
 /// The copies of all ranks.
 pub(crate) struct Copies {
@@ -21,6 +27,9 @@ pub(crate) struct Copies {
     /// Seconds, by sample, and within a sample by tier, so that a look costs one access to memory. Rounded up to what
     /// 32 bits can tell: half a millisecond after two hours.
     earliest: Vec<f32>,
+    /// Whose the earliest is, in the same order. Where it went and others stay, it is the one that went: only policies
+    /// whose ranks serve nobody outside their host let copies go.
+    holders: Vec<Rank>,
     /// How many there are, in the same order; none where copies never go.
     counts: Vec<u16>,
     arriving: Arriving,
@@ -78,12 +87,12 @@ impl Copies {
     /// What a plan needs: nothing where nobody looks at others.
     pub(crate) fn for_plan(brief: &Brief, plan: &Plan) -> Self {
         if !plan.routes.peers() {
-            let (tiers, earliest, counts) = (Vec::new(), Vec::new(), Vec::new());
             return Self {
                 hosts: brief.hosts,
-                tiers,
-                earliest,
-                counts,
+                tiers: Vec::new(),
+                earliest: Vec::new(),
+                holders: Vec::new(),
+                counts: Vec::new(),
                 arriving: Arriving::none(),
             };
         }
@@ -95,7 +104,7 @@ impl Copies {
         };
         let tier = |scope| TierHosts {
             scope,
-            hosts: vec![vec![0; samples.div_ceil(64)]; maps],
+            hosts: vec![vec![None; samples]; maps],
         };
         let tiers: Vec<TierHosts> = brief
             .system
@@ -103,6 +112,7 @@ impl Copies {
             .map(|(_, spec)| tier(spec.scope))
             .collect();
         let earliest = vec![f32::INFINITY; samples * tiers.len()];
+        let holders = vec![Rank(0); earliest.len()];
         let evicts = plan
             .ranks
             .iter()
@@ -116,6 +126,7 @@ impl Copies {
             hosts,
             tiers,
             earliest,
+            holders,
             counts,
             arriving: Arriving::new(plan),
         }
@@ -145,9 +156,10 @@ impl Copies {
         }
         if since.0 < f64::from(*earliest) {
             *earliest = rounded_up(since);
+            self.holders[place] = rank;
         }
-        if let Some(bits) = there.hosts.get_mut(self.hosts.host(rank).index()) {
-            bits[sample.index() / 64] |= 1 << (sample.index() % 64);
+        if let Some(local) = there.hosts.get_mut(self.hosts.host(rank).index()) {
+            local[sample.index()] = self.hosts.place_on_host(rank);
         }
     }
 
@@ -161,11 +173,9 @@ impl Copies {
         if *copies == 0 {
             self.earliest[place] = f32::INFINITY;
         }
-        if let Some(bits) = self.tiers[tier.index() - 1]
-            .hosts
-            .get_mut(self.hosts.host(rank).index())
-        {
-            bits[sample.index() / 64] &= !(1 << (sample.index() % 64));
+        let there = &mut self.tiers[tier.index() - 1];
+        if let Some(local) = there.hosts.get_mut(self.hosts.host(rank).index()) {
+            local[sample.index()] = None;
         }
     }
 
@@ -213,7 +223,11 @@ impl Copies {
             if f64::from(since) > at.0 {
                 continue;
             }
-            let origin = there.origin(sample, rank, self.hosts, TierId(index as u8 + 1));
+            let earliest = Home {
+                rank: self.holders[first + index],
+                tier: TierId(index as u8 + 1),
+            };
+            let origin = there.origin(sample, rank, self.hosts, earliest);
             if best.is_none_or(|best| model.cached(origin) < model.cached(best)) {
                 best = Some(origin);
             }
@@ -223,16 +237,25 @@ impl Copies {
 }
 
 impl TierHosts {
+    /// How `rank` gets a sample, the earliest copy of which is at `earliest`.
     #[inline]
-    fn origin(&self, sample: SampleId, rank: Rank, hosts: Hosts, tier: TierId) -> Origin {
-        let bits = self.hosts.get(hosts.host(rank).index());
-        let on_host =
-            bits.is_some_and(|bits| bits[sample.index() / 64] >> (sample.index() % 64) & 1 == 1);
-        match self.scope {
-            Scope::Global => Origin::Tier(tier),
-            Scope::Host if on_host => Origin::Tier(tier),
-            Scope::Rank if on_host => Origin::HostPeer(tier),
-            Scope::Rank | Scope::Host => Origin::Peer(tier),
+    fn origin(&self, sample: SampleId, rank: Rank, hosts: Hosts, earliest: Home) -> Origin {
+        let tier = earliest.tier;
+        let host = hosts.host(rank);
+        let local = self
+            .hosts
+            .get(host.index())
+            .and_then(|local| local[sample.index()]);
+        match (self.scope, local) {
+            (Scope::Global, _) | (Scope::Host, Some(_)) => Origin::Tier(tier),
+            (Scope::Rank, Some(place)) => Origin::HostPeer {
+                rank: hosts.rank_at(host, place),
+                tier,
+            },
+            (Scope::Rank | Scope::Host, None) => Origin::Peer {
+                rank: earliest.rank,
+                tier,
+            },
         }
     }
 }

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use foresee_core::engine::{Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
+use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
 use foresee_core::model::{Hosts, Model, Origin, SourceLoad};
 use foresee_core::policy::{Plan, Policy};
@@ -52,6 +52,8 @@ struct RankState {
     /// When the space that the next sample needs was freed.
     space_since: Seconds,
     available: VecDeque<Seconds>,
+    /// What the staging threads stand at: they read in order.
+    awaited: Option<Awaited>,
     freed: VecDeque<(Seconds, Bytes)>,
     lanes: Vec<TierLane>,
     /// How many of them have a read under way.
@@ -185,7 +187,7 @@ impl RankState {
                 let mut sight = self.sight(shared, at);
                 let read = match self.engine.poll(Lane::Tier(tier), &mut sight) {
                     Next::Read(read) => read,
-                    Next::Full | Next::Wait(_) => {
+                    Next::Full | Next::Await(_) => {
                         self.lanes[index].clock = until;
                         break;
                     }
@@ -245,7 +247,14 @@ impl RankState {
                 }
             }
             let mut sight = self.sight(shared, at);
-            match self.engine.poll(Lane::Staging, &mut sight) {
+            let next = match self.awaited.take() {
+                Some(awaited) => {
+                    let read = self.engine.resume(&awaited, &mut sight);
+                    read.map_or(Next::Await(awaited), Next::Read)
+                }
+                None => self.engine.poll(Lane::Staging, &mut sight),
+            };
+            match next {
                 Next::Read(read) => {
                     let threads = shared.model.threads(staging);
                     let fetched =
@@ -264,8 +273,9 @@ impl RankState {
                     self.engine.release(bytes);
                     self.space_since = self.space_since.max(since);
                 }
-                Next::Wait(sample) => {
-                    let arrival = self.arrival(shared, sample);
+                Next::Await(awaited) => {
+                    self.awaited = Some(awaited);
+                    let arrival = self.arrival(shared, awaited.sample());
                     if arrival == Seconds::NEVER {
                         return;
                     }
@@ -426,6 +436,7 @@ fn rank_state(job: &Job, plan: &mut Plan, rank: Rank) -> RankState {
         staging_clock: Seconds::ZERO,
         space_since: Seconds::ZERO,
         available: VecDeque::new(),
+        awaited: None,
         freed: VecDeque::new(),
         lanes: lanes.collect(),
         pending: 0,

@@ -26,7 +26,7 @@ use foresee_config::{
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Shuffle, Tail};
 use foresee_runtime::dataset::{Dataset, Listing};
-use foresee_runtime::job::{Job, JobSpec, OnError, POLICIES, Stats};
+use foresee_runtime::job::{Job, JobSpec, OnError, Stats, policies};
 use foresee_runtime::source::{LocalFiles, Source, Throttled};
 use foresee_runtime::trace;
 use serde::Serialize;
@@ -209,10 +209,10 @@ fn check(arguments: &Arguments) -> Result<()> {
         world_size,
         ..
     } = arguments;
-    if !POLICIES.contains(&policy.as_str()) {
+    if !policies().contains(&policy.as_str()) {
         bail!(
             "--policy {policy}: the loader has no such policy; choose from {}",
-            POLICIES.join(", ")
+            policies().join(", ")
         );
     }
     if rank >= world_size {

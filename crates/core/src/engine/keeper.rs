@@ -175,12 +175,21 @@ impl Keeper {
         matches!(self, Self::Homes(_))
     }
 
-    /// Whether a sample that nobody has yet is brought in by another rank, or by this rank's other threads. `staged`
-    /// accesses lie before it.
+    /// Whether a sample that nobody has yet is brought in by another rank, or by this rank's other threads, if those have
+    /// `taken` this access upon them.
     #[inline]
-    pub(super) fn expects(&self, next: Upcoming, staged: u64) -> bool {
+    pub(super) fn expects(&self, next: Upcoming, taken: bool) -> bool {
         match self {
-            Self::Homes(keeper) => keeper.expects(next, staged),
+            Self::Homes(keeper) => keeper.expects(next, taken),
+            Self::Fixed(_) | Self::Reuse(_) => false,
+        }
+    }
+
+    /// The staging threads come to the access that `staged` others lie before; whether a tier's threads have taken it.
+    #[inline]
+    pub(super) fn take_over(&mut self, staged: u64) -> bool {
+        match self {
+            Self::Homes(keeper) => keeper.take_over(staged),
             Self::Fixed(_) | Self::Reuse(_) => false,
         }
     }
@@ -194,13 +203,12 @@ impl Keeper {
         }
     }
 
-    /// Settles what a read of the staging threads keeps and hands over; `staged` accesses lie before it.
+    /// Settles what a read of the staging threads keeps and hands over.
     #[inline]
     pub(super) fn settle(
         &mut self,
         read: &mut Read,
         next: Upcoming,
-        staged: u64,
         space: &mut Space<'_>,
         outlook: &mut impl Outlook,
     ) {
@@ -213,7 +221,7 @@ impl Keeper {
                 };
                 read.shared = true;
             }
-            Self::Homes(keeper) => keeper.settle(read, next, staged, space),
+            Self::Homes(keeper) => keeper.settle(read, next, space),
             Self::Reuse(keeper) => keeper.settle(read, space, outlook),
         }
     }
@@ -418,15 +426,20 @@ impl HomesKeeper {
         self.hosts.domain(scope, home.rank) == self.hosts.domain(scope, self.rank)
     }
 
-    fn expects(&self, next: Upcoming, staged: u64) -> bool {
-        let coming = self.taken.front() == Some(&staged) || !self.is_first_use(next);
+    fn take_over(&mut self, staged: u64) -> bool {
+        let taken = self.taken.front() == Some(&staged);
+        if taken {
+            self.taken.pop_front();
+        }
+        taken
+    }
+
+    fn expects(&self, next: Upcoming, taken: bool) -> bool {
+        let coming = taken || !self.is_first_use(next);
         next.home.is_some() && coming && (self.lost.is_empty() || !self.lost.contains(&next.sample))
     }
 
-    fn settle(&mut self, read: &mut Read, next: Upcoming, staged: u64, space: &mut Space<'_>) {
-        if self.taken.front() == Some(&staged) {
-            self.taken.pop_front();
-        }
+    fn settle(&mut self, read: &mut Read, next: Upcoming, space: &mut Space<'_>) {
         let home = next.home;
         let first_hand = read.origin == Origin::Source && home.is_some();
         match home {

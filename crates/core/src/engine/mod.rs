@@ -2,6 +2,18 @@
 //! told when a read has completed, and asked what the trainer consumes next. It owns the rank's stream, staging space
 //! and holdings; the driver owns all time, and answers through [`Outlook`] what a rank can know of the others.
 //!
+//! # Calling
+//!
+//! - [`Engine::poll`] whenever a lane has a thread to spare and something has changed since it answered `Full`, `Await` or
+//!   `Done`. A polled [`Read`] is ended by exactly one [`Engine::complete`], in any order and by any thread, whether its bytes
+//!   came or not; what could not be kept is then [`Engine::lost`].
+//! - An [`Awaited`] sample has its place in the order. [`Engine::resume`] is asked after each completion, arrival or loss, as
+//!   often as one likes, until it gives the read; [`Engine::give_up`] gives one from the source at once: the sample will not
+//!   come, or its deadline passed. Either ends the wait. Nothing behind it depends on that.
+//! - [`Engine::consume`] gives what was polled, in order; each staged sample is [`Engine::release`]d once.
+//! - [`Engine::evicted`] must be drained after each `poll`, `resume`, `give_up`, `complete` and `consume`: room that an eviction
+//!   frees is given out again at once.
+//!
 //! What is read from where and kept follows the plan's [`Keeping`]: `keeper` has one variant for each.
 //! No call allocates per access: queues keep their capacity, reads are small values.
 
@@ -76,10 +88,26 @@ pub enum Next {
     Read(Read),
     /// There is no room for the next sample until more has been consumed.
     Full,
-    /// The next sample is on its way to a tier; ask again when it has arrived.
-    Wait(SampleId),
+    /// The next sample is on its way to a tier. It has its place in the staging buffer, so those behind it can be asked
+    /// for; see [`Engine::resume`].
+    Await(Awaited),
     /// Nothing is left to read.
     Done,
+}
+
+/// An access whose sample is on its way: brought in by other threads of this rank, or by another rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    access: Upcoming,
+    /// Whether a tier's own threads of this rank have taken it upon them.
+    taken: bool,
+}
+
+impl Awaited {
+    /// Which sample.
+    pub fn sample(&self) -> SampleId {
+        self.access.sample
+    }
 }
 
 /// What the trainer gets next.
@@ -207,16 +235,31 @@ impl Engine {
             if self.staging_used + staged > self.staging_capacity && self.staging_used > Bytes(0) {
                 return Next::Full;
             }
-            let Some(route) = self.route(next, outlook) else {
-                return Next::Wait(next.sample);
-            };
+            let taken = self.keeper.take_over(self.ahead.passed());
             self.staging_used += staged;
             self.queue.push_back(Queued::Staged(next.bytes));
-            let read = self.read(next, route, outlook);
             self.ahead.advance();
-            return Next::Read(read);
+            let awaited = Awaited {
+                access: next,
+                taken,
+            };
+            let read = self.resume(&awaited, outlook);
+            return read.map_or(Next::Await(awaited), Next::Read);
         }
         Next::Done
+    }
+
+    /// The read of an awaited sample, once it is there or nobody brings it in any more; none while it is on its way.
+    #[inline]
+    pub fn resume(&mut self, awaited: &Awaited, outlook: &mut impl Outlook) -> Option<Read> {
+        let route = self.route(awaited, outlook)?;
+        Some(self.read(awaited.access, route, outlook))
+    }
+
+    /// The read of an awaited sample that will not come, or not in time: from the source.
+    pub fn give_up(&mut self, awaited: &Awaited, outlook: &mut impl Outlook) -> Read {
+        let source = (Origin::Source, outlook.source(awaited.access.epoch));
+        self.read(awaited.access, source, outlook)
     }
 
     fn is_held(&self, sample: SampleId, outlook: &mut impl Outlook) -> bool {
@@ -224,18 +267,19 @@ impl Engine {
     }
 
     /// Chooses the origin; a nearer one wins a tie. `None`: it is on its way and must be awaited.
-    fn route(&self, next: Upcoming, outlook: &mut impl Outlook) -> Option<(Origin, Pace)> {
-        if self.keeper.awaits_reads() && self.in_flight.contains(&next.sample) {
+    fn route(&self, next: &Awaited, outlook: &mut impl Outlook) -> Option<(Origin, Pace)> {
+        let sample = next.access.sample;
+        if self.keeper.awaits_reads() && self.in_flight.contains(&sample) {
             return None;
         }
-        self.route_from(self.holdings.get(next.sample), next, outlook)
+        self.route_from(self.holdings.get(sample), next, outlook)
     }
 
     /// Chooses the origin, with `own` the tier of this rank that has the sample.
     fn route_from(
         &self,
         own: Option<TierId>,
-        next: Upcoming,
+        next: &Awaited,
         outlook: &mut impl Outlook,
     ) -> Option<(Origin, Pace)> {
         let cached = |origin: Origin| self.model.cached(origin).map(|pace| (origin, pace));
@@ -245,14 +289,14 @@ impl Engine {
         {
             return Some(own);
         }
-        let nearest = cheaper(own, self.elsewhere(next, outlook).and_then(cached));
+        let nearest = cheaper(own, self.elsewhere(next.access, outlook).and_then(cached));
         if nearest.is_some() && self.routes != Routes::Cheapest {
             return nearest;
         }
-        if nearest.is_none() && self.keeper.expects(next, self.ahead.passed()) {
+        if nearest.is_none() && self.keeper.expects(next.access, next.taken) {
             return None;
         }
-        let source = (Origin::Source, outlook.source(next.epoch));
+        let source = (Origin::Source, outlook.source(next.access.epoch));
         cheaper(nearest, Some(source))
     }
 
@@ -299,8 +343,7 @@ impl Engine {
                 step: next.step,
             },
         };
-        self.keeper
-            .settle(&mut read, next, self.ahead.passed(), &mut space, outlook);
+        self.keeper.settle(&mut read, next, &mut space, outlook);
         if read.keep.is_some() && self.keeper.awaits_reads() {
             self.in_flight.push(read.sample);
         }
@@ -334,7 +377,11 @@ impl Engine {
         let routed = if self.keeper.first_hand() {
             None
         } else {
-            self.route_from(None, next.access, outlook)
+            let access = Awaited {
+                access: next.access,
+                taken: false,
+            };
+            self.route_from(None, &access, outlook)
         };
         let (origin, pace) =
             routed.unwrap_or_else(|| (Origin::Source, outlook.source(next.access.epoch)));
@@ -397,10 +444,14 @@ impl Engine {
                 Queued::OnDemand(next) => next,
             },
         };
-        let route = self
-            .route(on_demand, outlook)
-            .unwrap_or_else(|| (Origin::Source, outlook.source(on_demand.epoch)));
-        Some(Consumed::OnDemand(self.read(on_demand, route, outlook)))
+        let now = Awaited {
+            access: on_demand,
+            taken: false,
+        };
+        let read = self
+            .resume(&now, outlook)
+            .unwrap_or_else(|| self.give_up(&now, outlook));
+        Some(Consumed::OnDemand(read))
     }
 
     /// Whether the trainer's next sample has been given to the staging threads.

@@ -101,7 +101,7 @@ impl ReuseKeeper {
             return;
         }
         // One copy a host is enough.
-        let on_host = matches!(read.origin, Origin::HostPeer(_) | Origin::Tier(_));
+        let on_host = matches!(read.origin, Origin::HostPeer { .. } | Origin::Tier(_));
         if let Some(again) = again.filter(|again| !on_host && !is_far(*again, now)) {
             let spares = |other| self.unused.get(other).is_some();
             let mut pools = self.pools.iter_mut();
@@ -152,7 +152,7 @@ impl ReuseKeeper {
             let near = held
                 || matches!(
                     outlook.elsewhere(access.sample),
-                    Some(Origin::HostPeer(_) | Origin::Tier(_))
+                    Some(Origin::HostPeer { .. } | Origin::Tier(_))
                 );
             if lane.passed() < staged || near {
                 lane.advance();

@@ -6,7 +6,7 @@
 //! `t(gamma)/gamma`, whatever the number of threads: so it must be for their figures to come out.
 
 use super::{Contention, Curve, Decoded, System, Trainer};
-use crate::ids::TierId;
+use crate::ids::{Rank, TierId};
 use crate::units::{Bytes, Pace, Seconds};
 
 /// Where a read is served from.
@@ -15,9 +15,19 @@ pub enum Origin {
     /// The rank's own tier, or one it shares.
     Tier(TierId),
     /// The tier of another rank on the same host.
-    HostPeer(TierId),
+    HostPeer {
+        /// Whose.
+        rank: Rank,
+        /// Which of its tiers.
+        tier: TierId,
+    },
     /// The tier of a rank on another host.
-    Peer(TierId),
+    Peer {
+        /// Whose.
+        rank: Rank,
+        /// Which of its tiers.
+        tier: TierId,
+    },
     /// Where the dataset lives.
     Source,
 }
@@ -174,7 +184,7 @@ impl Model {
     #[inline]
     pub fn hand_over(&self, origin: Origin, tier: TierId, bytes: Bytes) -> Seconds {
         let write = self.tier_write(tier);
-        (if matches!(origin, Origin::Peer(_)) {
+        (if matches!(origin, Origin::Peer { .. }) {
             self.network.max(write)
         } else {
             write
@@ -185,8 +195,10 @@ impl Model {
     #[inline]
     pub fn cached(&self, origin: Origin) -> Option<Pace> {
         match origin {
-            Origin::Tier(tier) | Origin::HostPeer(tier) => Some(self.tiers[tier.index()].read),
-            Origin::Peer(tier) => Some(self.tiers[tier.index()].peer),
+            Origin::Tier(tier) | Origin::HostPeer { tier, .. } => {
+                Some(self.tiers[tier.index()].read)
+            }
+            Origin::Peer { tier, .. } => Some(self.tiers[tier.index()].peer),
             Origin::Source => None,
         }
     }

@@ -1,6 +1,8 @@
 //! The machine as the model sees it: ranks on hosts, tiers, network and source, and how fast the trainer consumes.
 
 use super::{Curve, Origin};
+use std::num::NonZeroU16;
+
 use crate::ids::{Host, Rank, TierId};
 use crate::units::{Bytes, Rate, Seconds};
 
@@ -86,12 +88,25 @@ impl Hosts {
         Host(rank.0 / self.ranks_per_host)
     }
 
+    /// A rank within its host, counted from 1; none beyond what 16 bits can tell.
+    #[inline]
+    pub fn place_on_host(self, rank: Rank) -> Option<NonZeroU16> {
+        let place = rank.0 % self.ranks_per_host + 1;
+        u16::try_from(place).ok().and_then(NonZeroU16::new)
+    }
+
+    /// The rank at a place of a host.
+    #[inline]
+    pub fn rank_at(self, host: Host, place: NonZeroU16) -> Rank {
+        Rank(host.0 * self.ranks_per_host + u32::from(place.get()) - 1)
+    }
+
     /// How `from`'s data reach `rank`: `from` keeps them in `tier`, or hands them over into it.
     pub fn as_seen_from(self, rank: Rank, from: Rank, tier: TierId) -> Origin {
         if self.host(rank) == self.host(from) {
-            Origin::HostPeer(tier)
+            Origin::HostPeer { rank: from, tier }
         } else {
-            Origin::Peer(tier)
+            Origin::Peer { rank: from, tier }
         }
     }
 

@@ -14,6 +14,7 @@ mod nopfs;
 mod parallel_staging;
 mod perfect;
 pub mod placement;
+pub mod specimen;
 mod staging_buffer;
 
 use std::sync::Arc;
@@ -96,7 +97,7 @@ impl Routes {
 
     /// Whether this origin may serve.
     pub fn reaches(self, origin: Origin) -> bool {
-        self != Self::Host || !matches!(origin, Origin::Peer(_))
+        self != Self::Host || !matches!(origin, Origin::Peer { .. })
     }
 }
 
@@ -169,7 +170,51 @@ impl Brief {
     }
 }
 
+/// What only a simulator can do of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OnlySimulated {
+    /// [`Delivery::Instant`].
+    #[error("its samples come from nowhere: it is the lower bound")]
+    Instant,
+    /// [`Delivery::AheadIfHeld`].
+    #[error("it reads on demand what nobody holds")]
+    AheadIfHeld,
+    /// [`Plan::filling`].
+    #[error("it fills tiers before training")]
+    Filling,
+    /// [`Plan::lockstep_epochs`].
+    #[error("its ranks read the source in lockstep")]
+    Lockstep,
+}
+
 impl Plan {
+    /// Why no loader can carry this plan out, if none can. Of each part of a plan it is said here, and nowhere else.
+    pub fn only_simulated(&self) -> Option<OnlySimulated> {
+        let Self {
+            orders: _,
+            delivery,
+            routes: _,
+            filling,
+            lockstep_epochs,
+            ranks: _,
+        } = self;
+        match delivery {
+            Delivery::Instant => return Some(OnlySimulated::Instant),
+            Delivery::AheadIfHeld => return Some(OnlySimulated::AheadIfHeld),
+            Delivery::OnDemand | Delivery::Ahead => {}
+        }
+        if filling.is_some() {
+            return Some(OnlySimulated::Filling);
+        }
+        (*lockstep_epochs > 0).then_some(OnlySimulated::Lockstep)
+    }
+
+    /// Whether any rank is to keep anything.
+    pub fn keeps(&self) -> bool {
+        let nothing = |keeping: &Keeping| matches!(keeping, Keeping::Nothing);
+        !self.ranks.iter().all(nothing)
+    }
+
     /// A plan that keeps nothing and changes nothing.
     fn cacheless(brief: &Brief, delivery: Delivery) -> Self {
         Self {

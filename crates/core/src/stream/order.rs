@@ -182,7 +182,7 @@ impl EpochOrder {
         match &self.kind {
             Kind::Feistel(feistel) => {
                 samples.for_each(|s| {
-                    then((s.0 < known).then(|| Position(u64::from(feistel.invert(s.0)))))
+                    then((s.0 < known).then(|| Position(u64::from(feistel.invert(s.0)))));
                 });
             }
             Kind::Table { forward, inverse } => {

@@ -28,7 +28,7 @@ pub(crate) fn mutate(file: &[u8], files: &[Vec<u8>], edits: &[Edit]) -> Vec<u8> 
             Edit::Set(at, value) => bytes[at % len] = value,
             Edit::Truncate(at) => bytes.truncate(at % len),
             Edit::Cut(at, count) => {
-                drop(bytes.drain(at % len..(at % len + count % 64).min(bytes.len())))
+                drop(bytes.drain(at % len..(at % len + count % 64).min(bytes.len())));
             }
             Edit::Splice(at, which, from, count) => {
                 let other = &files[which % files.len()];

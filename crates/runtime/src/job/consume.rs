@@ -88,6 +88,41 @@ impl Job {
         }
     }
 
+    /// Gathers what is asked for if all of it is staged; waits for nobody and reads nothing.
+    pub(super) fn prepare_staged(&self, consumer: &mut Consumer, ask: Ask) -> bool {
+        let is_settled =
+            consumer.skip == 0 && !consumer.reported && !self.closed.load(Ordering::Relaxed);
+        if !is_settled || self.is_over(consumer, ask) {
+            return false;
+        }
+        let Some(shared) = self
+            .running
+            .try_lock()
+            .ok()
+            .and_then(|running| running.clone())
+        else {
+            return false;
+        };
+        let Ok(mut state) = shared.state.try_lock() else {
+            return false;
+        };
+        let wanted = consumer.wanted(shared.spec.rank(), ask);
+        let missing = wanted.saturating_sub(consumer.taking.len());
+        if self.is_void(&shared) || !state.has_staged(missing) {
+            return false;
+        }
+        consumer.since.get_or_insert_with(Instant::now);
+        state.serve(shared.mean_bytes.saturating_mul(wanted as u64));
+        while consumer.taking.len() < wanted
+            && let Some(Ok((staged, counted))) = state.take()
+        {
+            consumer
+                .taking
+                .push(lend(&shared, &mut state, &staged, counted));
+        }
+        consumer.taking.len() >= wanted
+    }
+
     fn gather_for(
         &self,
         consumer: &mut Consumer,
@@ -139,7 +174,7 @@ impl Job {
         deadline: Instant,
     ) -> Result<bool, JobError> {
         consumer.since.get_or_insert_with(Instant::now);
-        if shared.spec.policy == "naive" {
+        if shared.on_demand {
             return self.gather_on_demand(consumer, shared, wanted, deadline);
         }
         if std::mem::take(&mut consumer.reported) {
@@ -169,7 +204,7 @@ impl Job {
                         return Err(self.broken(sample, cause));
                     }
                     None if polled == Polled::More && state.slots.is_empty() => {
-                        polled = state.advance(&shared.stores)
+                        polled = state.advance(&shared.stores);
                     }
                     None => break,
                 }

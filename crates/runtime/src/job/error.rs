@@ -10,7 +10,7 @@ use foresee_core::policy::Unsupported;
 use foresee_core::stream::StreamError;
 use foresee_core::units::Bytes;
 
-use super::spec::POLICIES;
+use super::spec::policies;
 use crate::source::ReadError;
 use crate::tier::DiskError;
 
@@ -32,7 +32,7 @@ pub enum JobError {
     #[error("batch_size x world_size is beyond 2^32: give a smaller batch_size")]
     BatchTooLarge,
     /// No such policy.
-    #[error("policy {0:?} is not known; give one of {known}", known = POLICIES.join(", "))]
+    #[error("policy {0:?} is not known; give one of {known}", known = policies().join(", "))]
     Policy(String),
     /// A sample does not fit.
     #[error(

@@ -40,7 +40,7 @@ pub use self::error::JobError;
 pub use self::lease::Lease;
 use self::looks::Looks;
 pub use self::saved::Saved;
-pub use self::spec::{Images, JobSpec, OnError, POLICIES};
+pub use self::spec::{Images, JobSpec, OnError, policies};
 use self::state::State;
 pub use self::stats::Stats;
 use self::stores::{Grant, Stores};
@@ -65,6 +65,8 @@ pub(crate) struct Shared {
     /// Whether the trainer waits.
     waiting: AtomicBool,
     reads: AtomicU64,
+    /// Whether the trainer reads its samples itself, one by one.
+    on_demand: bool,
     /// Whether a sample has another size than the catalog says: it is void.
     void: AtomicBool,
     /// What a sample takes of the staging buffer, on average and at most.
@@ -292,6 +294,13 @@ impl Job {
     pub fn prepare(&self, ask: Ask, patience: Duration) -> Result<Prepared, JobError> {
         let deadline = Instant::now() + patience;
         self.prepare_for(&mut self.consumer(), ask, deadline)
+    }
+
+    /// Brings together what is asked for if all of it is there; waits for nobody.
+    pub fn prepare_at_once(&self, ask: Ask) -> bool {
+        self.consumer
+            .try_lock()
+            .is_ok_and(|mut consumer| self.prepare_staged(&mut consumer, ask))
     }
 
     /// Hands over what was prepared, without waiting for anything; none where somebody else has taken it, or is at it.

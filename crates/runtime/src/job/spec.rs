@@ -1,6 +1,6 @@
 //! What a job is made from, and what is checked before anything runs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use foresee_config::{Config, Threads, TierKind};
 use foresee_core::catalog::Catalog;
@@ -8,6 +8,7 @@ use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{
     Beyond, Contention, Curve, Decoded, Hosts, Model, Scope, System, Tier, Trainer,
 };
+use foresee_core::policy::specimen::{self, Traits};
 use foresee_core::policy::{Assignment, Brief, Policy, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
@@ -17,15 +18,15 @@ use super::error::JobError;
 use crate::machine;
 use crate::source::{Source, Speed};
 
-/// The policies that a job can run with.
-pub const POLICIES: [&str; 6] = [
-    "foresee",
-    "nopfs",
-    "lobster",
-    "monarch",
-    "staging-buffer",
-    "naive",
-];
+/// The names of the policies that a job can run with.
+pub fn policies() -> &'static [&'static str] {
+    static NAMES: OnceLock<Vec<&'static str>> = OnceLock::new();
+    NAMES.get_or_init(|| {
+        specimen::real()
+            .map(foresee_core::policy::Policy::name)
+            .collect()
+    })
+}
 
 /// What nobody measured: rates in MB/s that are right in their order, which is all that choosing an origin needs.
 const MEMORY_MB_PER_S: f64 = 10_000.0;
@@ -146,9 +147,8 @@ impl JobSpec {
 
     /// The policy, if a job can run with it.
     pub(super) fn policy(&self) -> Result<&'static dyn Policy, JobError> {
-        let known = POLICIES.contains(&self.policy.as_str());
         by_name(&self.policy)
-            .filter(|_| known)
+            .filter(|policy| Traits::of(*policy).is_real)
             .ok_or_else(|| JobError::Policy(self.policy.clone()))
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use foresee_config::{OneLine, Tier, TierKind, shown};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
+use foresee_core::policy::specimen::Traits;
 use foresee_core::units::Bytes;
 
 use super::error::JobError;
@@ -132,6 +133,7 @@ impl Job {
                 minimum_bytes: OnceCell::new(),
             };
         }
+        let on_demand = Traits::of(spec.policy()?).on_demand;
         let (staging, auto) = spec.staging_threads();
         let threads: Vec<u32> = spec.config.tiers.iter().map(|tier| tier.threads).collect();
         let lanes = Lanes::new(
@@ -161,6 +163,7 @@ impl Job {
             trace: self.trace()?,
             waiting: AtomicBool::new(false),
             reads: AtomicU64::new(0),
+            on_demand,
             void: AtomicBool::new(false),
             mean_bytes,
             largest_bytes,
@@ -225,6 +228,7 @@ impl Job {
             cause,
         };
         let mut plan = policy.plan(&brief).map_err(unsupported)?;
+        assert_eq!(plan.only_simulated(), None, "{}", spec.policy);
         let model = spec.model(&brief);
         let engine = Engine::new(&brief, &mut plan, Arc::clone(&model), spec.rank());
         Ok(Desk::new(
@@ -245,10 +249,7 @@ impl Job {
             .tiers
             .iter()
             .find(|tier| tier.kind == TierKind::Memory);
-        let does_keep = matches!(
-            spec.policy.as_str(),
-            "foresee" | "nopfs" | "lobster" | "monarch"
-        );
+        let does_keep = Traits::of(spec.policy()?).keeps;
         let (wanted, capacity) = memory
             .filter(|_| does_keep)
             .map_or((0, 0), |tier| (total, tier.capacity_bytes));

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use foresee_core::causes::Causes;
-use foresee_core::engine::{Consumed, Read};
+use foresee_core::engine::{Awaited, Consumed, Read};
 use foresee_core::ids::{Epoch, SampleId, TierId};
 use foresee_core::model::Origin;
 use foresee_core::tally::Tally;
 use foresee_core::units::{Bytes, Seconds};
 
-pub(super) use self::tasks::{Call, Polled, Raw, Task};
+pub(super) use self::tasks::{Call, Polled, Raw, Task, Way};
 use super::shelf::Shelf;
 use super::threads::Lanes;
 use super::window::Window;
@@ -82,6 +82,8 @@ pub(super) struct State {
     queue: VecDeque<Task>,
     /// Polled, but without room.
     parked: Option<Read>,
+    /// The next sample to be staged, while it is on its way to its tier.
+    awaited: Option<Awaited>,
     /// Samples staged in place since one had to be read.
     since_read: u32,
     /// Whether the next sample to be staged is on its way to its tier; meanwhile staging threads help to fill tiers.
@@ -123,6 +125,7 @@ impl State {
             first: 0,
             queue: VecDeque::new(),
             parked: None,
+            awaited: None,
             since_read: 0,
             awaits: false,
             staging: 0,
@@ -150,6 +153,7 @@ impl State {
         self.slots.clear();
         self.queue.clear();
         self.parked = None;
+        self.awaited = None;
         self.lanes.restart();
         (self.staging, self.first, self.missing, self.wanted_until) = (0, 0, 0, 0);
         self.lent.clear();
@@ -216,6 +220,16 @@ impl State {
         let there = self.slots.iter().take(samples as usize);
         let unpolled = samples.saturating_sub(self.slots.len() as u64);
         self.missing = there.filter(pending).count() as u64 + unpolled;
+    }
+
+    /// Whether so many of the next samples are there.
+    pub(super) fn has_staged(&self, samples: usize) -> bool {
+        self.slots.len() >= samples
+            && self
+                .slots
+                .iter()
+                .take(samples)
+                .all(|slot| matches!(slot, Slot::Ready(_)))
     }
 
     /// The trainer takes the next sample, if it is there, with what the engine counts for it. A failed one stays.
@@ -304,6 +318,7 @@ impl State {
         self.slots.clear();
         self.queue.clear();
         self.parked = None;
+        self.awaited = None;
         self.generation += 1;
     }
 }

@@ -15,7 +15,7 @@ use foresee_image::Scratch;
 
 use super::Shared;
 use super::spec::OnError;
-use super::state::{Call, Failure, Raw, Slot, Staged, State, Task};
+use super::state::{Call, Failure, Raw, Slot, Staged, State, Task, Way};
 use super::stores::{Closable, Store};
 use crate::arena::{Block, Part, Piece};
 use crate::pool::Work;
@@ -184,14 +184,14 @@ impl Shared {
             let (measured, began) = (self.measure(), Instant::now());
             let (sample, into) = (task.read.sample, filling.bytes_mut());
             let mut stamp = None;
-            let found = match task.origin {
-                Origin::Tier(tier) => match self.stores.store(tier) {
+            let found = match task.way {
+                Way::Tier(tier) => match self.stores.store(tier) {
                     Store::Disk(disk, _) if self.is_known_at_once(disk, sample) => {
                         disk.read_at_once(sample, into)
                     }
                     Store::Disk(..) | Store::Memory(_) | Store::Nothing => Ok(false),
                 },
-                Origin::Source | Origin::Peer(_) | Origin::HostPeer(_) => {
+                Way::Source => {
                     let read = self.spec.source.read(sample, into);
                     read.map(|found| {
                         stamp = found;
@@ -205,7 +205,7 @@ impl Shared {
                 began,
                 stamp,
                 slept_s,
-                ..Done::at_once(ready, task.origin)
+                ..Done::at_once(ready, task.way.origin())
             };
             if matches!(found, Ok(true)) {
                 drop(self.bring_in(task, &done, &[]));
@@ -247,7 +247,7 @@ impl Shared {
 
     /// Reads a sample: from its tier, if that has it and it is what the sample is, else from the source.
     fn fetch(&self, task: &mut Task, buffer: &mut Vec<u8>) -> (Done, Result<(), ReadError>) {
-        let mut done = Done::at_once(Instant::now(), task.origin);
+        let mut done = Done::at_once(Instant::now(), task.way.origin());
         let into = match &mut task.raw {
             Raw::Fill(filling) => filling.bytes_mut(),
             Raw::Passing => {
@@ -256,11 +256,9 @@ impl Shared {
             }
             Raw::Held(_) => return (done, Ok(())),
         };
-        let read = match task.origin {
-            Origin::Tier(tier) => self.fetch_from_tier(tier, task.read.sample, into, &mut done),
-            Origin::Source | Origin::Peer(_) | Origin::HostPeer(_) => {
-                self.fetch_from_source(task.read.sample, into, &mut done)
-            }
+        let read = match task.way {
+            Way::Tier(tier) => self.fetch_from_tier(tier, task.read.sample, into, &mut done),
+            Way::Source => self.fetch_from_source(task.read.sample, into, &mut done),
         };
         done.fetched = Instant::now();
         done.ready = done.fetched;

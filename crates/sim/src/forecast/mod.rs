@@ -170,7 +170,7 @@ pub fn forecast(
         });
     }
     let bound = small.predict(scenario, policy::lower_bound(), |done| {
-        progress("lower bound", done)
+        progress("lower bound", done);
     })?;
     progress("what if", 0);
     let sketch = Small::new(scenario, catalog, WHAT_IF_ACCESSES);

@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use foresee_core::causes::Causes;
-use foresee_core::engine::{Consumed, Engine, Evicted, Lane, Next, Read};
+use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Read};
 use foresee_core::homes::Home;
 use foresee_core::ids::{Rank, SampleId, Step, TierId};
 use foresee_core::model::{Model, Origin};
@@ -104,7 +104,7 @@ struct Threads {
     lane: Lane,
     idle: u32,
     /// The sample they wait for.
-    waits_for: Option<SampleId>,
+    waits_for: Option<Awaited>,
     done: bool,
 }
 
@@ -367,8 +367,13 @@ impl<'a> Prediction<'a> {
                 model: &self.model,
                 rank,
             };
-            let next = state.engine.poll(threads.lane, &mut sight);
-            threads.waits_for = None;
+            let next = match threads.waits_for.take() {
+                Some(awaited) => {
+                    let read = state.engine.resume(&awaited, &mut sight);
+                    read.map_or(Next::Await(awaited), Next::Read)
+                }
+                None => state.engine.poll(threads.lane, &mut sight),
+            };
             match next {
                 Next::Read(read) => {
                     let doer = match threads.lane {
@@ -379,8 +384,8 @@ impl<'a> Prediction<'a> {
                     self.begin(rank, doer, read);
                 }
                 Next::Full => return,
-                Next::Wait(sample) => {
-                    threads.waits_for = Some(sample);
+                Next::Await(awaited) => {
+                    threads.waits_for = Some(awaited);
                     return;
                 }
                 Next::Done => threads.done = true,
@@ -512,7 +517,10 @@ impl<'a> Prediction<'a> {
     /// Whoever waits for a sample asks again.
     fn wake(&mut self, sample: SampleId) {
         for rank in self.job.brief.hosts.all() {
-            let waits = |threads: &Threads| threads.waits_for == Some(sample);
+            let waits = |threads: &Threads| {
+                let awaited = threads.waits_for.as_ref();
+                awaited.is_some_and(|awaited| awaited.sample() == sample)
+            };
             if self.ranks[rank.index()].threads.iter().any(waits) {
                 self.poll(rank);
             }
@@ -530,7 +538,7 @@ impl<'a> Prediction<'a> {
             self.at_barrier += 1;
             return;
         }
-        if state.engine.next_is_staged() && matches!(state.ready.front(), Some(None)) {
+        if state.engine.next_is_staged() && !matches!(state.ready.front(), Some(Some(_))) {
             return;
         }
         let mut sight = Sight {

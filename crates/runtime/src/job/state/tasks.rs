@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use foresee_core::engine::{Lane, Next, Read};
-use foresee_core::ids::Epoch;
+use foresee_core::ids::{Epoch, TierId};
 use foresee_core::model::Origin;
 use foresee_core::tally::Event;
 use foresee_core::units::Seconds;
@@ -35,12 +35,55 @@ pub(in crate::job) struct Task {
     pub(in crate::job) place: Option<u64>,
     pub(in crate::job) read: Read,
     /// Where it is read from in truth: the source, where a tier has not what the engine thinks it has.
-    pub(in crate::job) origin: Origin,
+    pub(in crate::job) way: Way,
     pub(in crate::job) raw: Raw,
     /// Where it goes once decoded, if it is, and for which epoch.
     pub(in crate::job) part: Option<(Part, Epoch)>,
     /// Whether the trainer has tried it, and left it to threads.
     pub(in crate::job) tried: bool,
+}
+
+/// How this driver carries a read out. What else an engine can say needs peers, whom a job here has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::job) enum Way {
+    /// From a tier of this rank.
+    Tier(TierId),
+    /// From the source.
+    Source,
+}
+
+impl Way {
+    fn of(read: &Read) -> Self {
+        let Read {
+            sample,
+            bytes: _,
+            origin,
+            pace: _,
+            // Brought in by `bring_in`; nobody else could see it.
+            keep: _,
+            shared: _,
+            hand_over,
+        } = *read;
+        assert_eq!(
+            hand_over, None,
+            "sample {sample}: a plan without peers hands nothing over"
+        );
+        match origin {
+            Origin::Tier(tier) => Self::Tier(tier),
+            Origin::Source => Self::Source,
+            Origin::Peer { rank, .. } | Origin::HostPeer { rank, .. } => {
+                unreachable!("sample {sample} from rank {rank}: a plan without peers has none")
+            }
+        }
+    }
+
+    /// As it is counted.
+    pub(in crate::job) fn origin(self) -> Origin {
+        match self {
+            Self::Tier(tier) => Origin::Tier(tier),
+            Self::Source => Origin::Source,
+        }
+    }
 }
 
 /// Where a task's bytes go as they are read.
@@ -127,7 +170,7 @@ impl State {
             }
             let read = match self.parked.take() {
                 Some(read) => read,
-                None => match self.desk.poll(Lane::Staging) {
+                None => match self.poll_staging() {
                     Next::Read(read) => {
                         self.window.note_room();
                         read
@@ -136,7 +179,10 @@ impl State {
                         self.window.note_full();
                         return Polled::Full;
                     }
-                    Next::Wait(_) => return Polled::Awaits,
+                    Next::Await(awaited) => {
+                        self.awaited = Some(awaited);
+                        return Polled::Awaits;
+                    }
                     Next::Done => return Polled::Enough,
                 },
             };
@@ -153,10 +199,21 @@ impl State {
         Polled::More
     }
 
+    /// The next read for the staging buffer; of the sample that is awaited, if one is.
+    fn poll_staging(&mut self) -> Next {
+        match self.awaited.take() {
+            Some(awaited) => {
+                let read = self.desk.resume(&awaited);
+                read.map_or(Next::Await(awaited), Next::Read)
+            }
+            None => self.desk.poll(Lane::Staging),
+        }
+    }
+
     /// Finds a place for a sample that is to be staged.
     fn place(&mut self, read: Read, stores: &Stores) -> Option<Polled> {
-        let mut origin = read.origin;
-        if let Origin::Tier(tier) = read.origin
+        let mut way = Way::of(&read);
+        if let Way::Tier(tier) = way
             && let Store::Memory(memory) = stores.store(tier)
         {
             if let Some(block) = memory.share(read.sample) {
@@ -164,14 +221,14 @@ impl State {
                 return None;
             }
             self.lost(read.sample, tier);
-            origin = Origin::Source;
+            way = Way::Source;
         }
         let starving = self.hungry && self.slots.is_empty();
         let Some(filling) = stores.place(&read, starving) else {
             self.parked = Some(read);
             return Some(Polled::Full);
         };
-        self.enqueue(read, origin, Raw::Fill(filling), None);
+        self.enqueue(read, way, Raw::Fill(filling), None);
         None
     }
 
@@ -186,28 +243,28 @@ impl State {
             self.parked = Some(read);
             return Some(Polled::Full);
         }
-        let mut origin = read.origin;
-        let held = match read.origin {
-            Origin::Tier(tier) => match stores.store(tier) {
+        let mut way = Way::of(&read);
+        let held = match way {
+            Way::Tier(tier) => match stores.store(tier) {
                 Store::Memory(memory) => Some((tier, memory.share(read.sample))),
                 Store::Nothing | Store::Disk(..) => None,
             },
-            Origin::Source | Origin::Peer(_) | Origin::HostPeer(_) => None,
+            Way::Source => None,
         };
         let raw = match held {
             Some((_, Some(block))) => Raw::Held(block),
             Some((tier, None)) => {
                 self.lost(read.sample, tier);
-                origin = Origin::Source;
+                way = Way::Source;
                 Raw::Passing
             }
             None => stores.place_to_stay(&read).map_or(Raw::Passing, Raw::Fill),
         };
-        self.enqueue(read, origin, raw, part);
+        self.enqueue(read, way, raw, part);
         None
     }
 
-    fn enqueue(&mut self, read: Read, origin: Origin, raw: Raw, part: Option<(Part, Epoch)>) {
+    fn enqueue(&mut self, read: Read, way: Way, raw: Raw, part: Option<(Part, Epoch)>) {
         let (generation, place) = (self.generation, Some(self.first + self.slots.len() as u64));
         self.since_read = 0;
         self.slots.push_back(Slot::Pending);
@@ -216,7 +273,7 @@ impl State {
             lane: Some(Lane::Staging),
             place,
             read,
-            origin,
+            way,
             raw,
             part,
             tried: false,
@@ -292,18 +349,19 @@ impl State {
                     self.lanes.finish(lane);
                     return None;
                 }
-                Next::Full | Next::Wait(_) => return None,
+                Next::Full | Next::Await(_) => return None,
             };
             self.evict(stores);
             if let Some(filling) = stores.place_for_tier(&read) {
                 self.lanes.begin(doer);
-                let (generation, origin) = (self.generation, read.origin);
+                let generation = self.generation;
+                let way = Way::of(&read);
                 return Some(Task {
                     generation,
                     lane: Some(doer),
                     place: None,
                     read,
-                    origin,
+                    way,
                     raw: Raw::Fill(filling),
                     part: None,
                     tried: false,

@@ -446,7 +446,7 @@ fn recall(folder: &Folder, identity: Identity) -> Result<Option<log::Held>, Disk
     match past {
         Past::Held(held) => return Ok(Some(held)),
         Past::Useless(why) => {
-            tracing::warn!("cache folder {}: {why}: it is emptied", shown(&folder.path))
+            tracing::warn!("cache folder {}: {why}: it is emptied", shown(&folder.path));
         }
         Past::Nothing => {}
     }
