@@ -8,8 +8,9 @@
 //! Whoever has a staged sample can write to it, whatever we say, and only harms itself: staged blocks have one user.
 //! Kept ones have many, and nobody can write there.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Mutex, whole};
+use std::sync::Arc;
 
 use memmap2::{Advice, MmapMut, MmapRaw};
 
@@ -204,9 +205,9 @@ impl Arena {
         kept
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Free> {
+    fn free(&self) -> crate::sync::MutexGuard<'_, Free> {
         // Bookkeeping is done between two lines that cannot panic half way.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        whole(self.free.lock())
     }
 
     #[allow(

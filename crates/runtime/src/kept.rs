@@ -9,10 +9,10 @@
 //!
 //! Whoever writes to a file holds its lock: with one file, two threads took 120 us. So there are several, the stripes.
 
+use crate::sync::{Mutex, whole};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -122,8 +122,8 @@ impl Kept {
         )
     }
 
-    fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Buffer>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    fn spare(&self) -> crate::sync::MutexGuard<'_, Vec<Buffer>> {
+        whole(self.spare.lock())
     }
 }
 

@@ -12,6 +12,7 @@ pub mod owner;
 mod pool;
 pub mod source;
 pub mod stamp;
+mod sync;
 mod thread_time;
 pub mod tier;
 pub mod trace;

@@ -1,8 +1,9 @@
 //! The loader threads of the process. Jobs share them: a thread takes the most urgent job that has something to do, does
 //! it, and looks again. Threads are made when the first job needs them and end with the last.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
+use std::sync::{Arc, Weak};
 
 use foresee_config::Config;
 
@@ -145,7 +146,7 @@ impl Pool {
         while inner.threads < wanted {
             let pool = Arc::clone(self);
             let name = format!("foresee-{}", inner.threads);
-            std::thread::Builder::new()
+            thread::Builder::new()
                 .name(name)
                 .spawn(move || pool.run())?;
             inner.threads += 1;
@@ -261,17 +262,14 @@ impl Pool {
         let mut inner = self.inner();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         while self.signals.load(Ordering::SeqCst) == seen && inner.threads <= inner.wanted() {
-            inner = self
-                .wake
-                .wait(inner)
-                .unwrap_or_else(PoisonError::into_inner);
+            inner = whole(self.wake.wait(inner));
         }
         self.waking.store(false, Ordering::SeqCst);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        whole(self.inner.lock())
     }
 }
 

@@ -1,8 +1,9 @@
 //! Handing samples over: the trainer's side of the staging buffer. What it asks for is taken in the order of the stream as
 //! it arrives, kept until the batch is whole, and counted; the wait for it is blamed on what came last.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use crate::sync::atomic::Ordering;
+use crate::sync::{MutexGuard, whole};
+use std::sync::Arc;
 use std::time::Instant;
 
 use foresee_core::engine::Consumed;
@@ -483,7 +484,7 @@ fn wait<'a>(
         state.events == events && !state.closed
     });
     shared.waiting.store(false, Ordering::Relaxed);
-    asleep.unwrap_or_else(PoisonError::into_inner).0
+    whole(asleep).0
 }
 
 /// Puts a staged sample into the trainer's hands.

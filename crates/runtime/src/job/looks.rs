@@ -5,7 +5,7 @@
 //! Loader threads look, ahead of the trainer. The trainer does so itself where it reads itself, and only while looks have
 //! been quick: one that hangs would make it deaf.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use foresee_core::ids::SampleId;

@@ -26,9 +26,10 @@ mod threads;
 mod window;
 mod work;
 
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard, RwLock, TryLockError, whole};
 use std::cell::OnceCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foresee_config::OneLine;
@@ -81,7 +82,7 @@ pub(crate) struct Shared {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic in a thread of ours is a defect, but not one that should take the trainer's data with it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        whole(self.state.lock())
     }
 
     fn is_closed(&self) -> bool {
@@ -247,7 +248,7 @@ impl Job {
 
     /// What it was made from.
     pub fn spec(&self) -> Arc<JobSpec> {
-        Arc::clone(&self.spec.read().unwrap_or_else(PoisonError::into_inner))
+        whole(self.spec.read()).clone()
     }
 
     /// Steps in an epoch.
@@ -378,8 +379,7 @@ impl Job {
         let mark = saved.mark(&spec, &layout)?;
         let mut consumer = self.consumer();
         let index = saved.index_for(&spec, &layout, mark)?;
-        *self.course.write().unwrap_or_else(PoisonError::into_inner) =
-            (layout.clone(), saved.began_with);
+        *whole(self.course.write()) = (layout.clone(), saved.began_with);
         *consumer = Consumer::new(layout, saved.began_with, mark, index);
         self.note_place(&consumer);
         self.restart(&consumer)
@@ -401,9 +401,8 @@ impl Job {
             }
         };
         let mut consumer = self.consumer();
-        *self.orders.write().unwrap_or_else(PoisonError::into_inner) = orders;
-        *self.course.write().unwrap_or_else(PoisonError::into_inner) =
-            (layout.clone(), spec.dealt_to());
+        *whole(self.orders.write()) = orders;
+        *whole(self.course.write()) = (layout.clone(), spec.dealt_to());
         *consumer = Consumer::new(layout, spec.dealt_to(), mark, 0);
         self.restart(&consumer)
     }
@@ -479,11 +478,7 @@ impl Job {
                 Some(shared.stores.capacities()),
             );
         }
-        let ended = self
-            .ended
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let ended = whole(self.ended.lock()).clone();
         ended.map_or_else(
             || (Stats::of(self, None), None),
             |(stats, kept_bytes)| (stats, Some(kept_bytes)),
@@ -530,21 +525,14 @@ impl Job {
             step: Step(packed as u32),
         };
         // A lock that is only held for reading at the time of the fork can still be read.
-        let (layout, began_with) = self
-            .course
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let (layout, began_with) = whole(self.course.read()).clone();
         let consumer = Consumer::new(layout, began_with, mark, index);
         Ok(Self::at(self.spec(), self.orders().anew(), consumer))
     }
 
     /// Why the trace is not whole, if it is not; known once the job is closed.
     pub fn untraced(&self) -> Option<String> {
-        self.untraced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        whole(self.untraced.lock()).clone()
     }
 
     /// Ends the job: threads do nothing more for it. Samples in the trainer's hands stay as they are.
@@ -560,34 +548,28 @@ impl Job {
         };
         shared.close();
         let ended = (Stats::of(self, Some(&shared)), shared.stores.capacities());
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        *whole(self.ended.lock()) = Some(ended);
         if let Some(trace) = &shared.trace {
             let problem = trace.end(&serde_json::to_value(self.stats()).unwrap_or_default());
-            *self.untraced.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+            *whole(self.untraced.lock()) = problem;
         }
         shared.give_back(patience);
     }
 
     fn orders(&self) -> Orders {
-        self.orders
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        whole(self.orders.read()).clone()
     }
 
     fn epochs(&self) -> u32 {
-        self.orders
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .epochs()
+        whole(self.orders.read()).epochs()
     }
 
     fn consumer(&self) -> MutexGuard<'_, Consumer> {
-        self.consumer.lock().unwrap_or_else(PoisonError::into_inner)
+        whole(self.consumer.lock())
     }
 
     fn lock_running(&self) -> MutexGuard<'_, Option<Arc<Shared>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        whole(self.running.lock())
     }
 
     fn note_place(&self, consumer: &Consumer) {

@@ -1,8 +1,9 @@
 //! Bringing a job up: opening its tiers, planning, and setting the engine where the trainer stands.
 
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, thread, whole};
 use std::cell::OnceCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foresee_config::{OneLine, Tier, TierKind, shown};
@@ -67,7 +68,7 @@ impl Job {
         let written = shared
             .ready
             .wait_timeout_while(shared.state(), WRITTEN_AFTER, |state| state.keeping > 0);
-        let (mut state, _) = written.unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) = whole(written);
         let held = shared.stores.held();
         let desk = self.desk(consumer, &shared.stores, &held)?;
         state.restart(desk);
@@ -115,7 +116,7 @@ impl Job {
             trace.end(&serde_json::Value::Null);
         }
         shared.give_back(CLOSE_MAX);
-        *self.spec.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(spec);
+        *whole(self.spec.write()) = Arc::new(spec);
         Ok(true)
     }
 
@@ -356,16 +357,11 @@ impl Shared {
     pub(super) fn give_back(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
         while self.is_busy() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         if !self.is_busy() {
             self.stores.close();
-            drop(
-                self.grant
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take(),
-            );
+            drop(whole(self.grant.lock()).take());
         }
     }
 

@@ -1,10 +1,10 @@
 //! What happened so far, in numbers, and as a summary for people.
 
+use crate::sync::atomic::Ordering;
+use crate::sync::whole;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use foresee_core::bound::lone_minimum;
 use foresee_core::tally::{Count, Tally};
@@ -175,10 +175,7 @@ impl Stats {
 impl Job {
     /// What is used is not what it was when the run began: nobody knows any more how little could have been read.
     pub(super) fn leave_course(&self) {
-        self.began
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .minimum_bytes = OnceCell::from(None);
+        whole(self.began.lock()).minimum_bytes = OnceCell::from(None);
     }
 
     /// The fewest bytes that this job can read from the source, from where this run began; none where its epochs have no
@@ -189,13 +186,9 @@ impl Job {
         if orders.epochs() > EPOCHS_COUNTED || orders.epochs() != spec.epochs {
             return None;
         }
-        let began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = whole(self.began.lock());
         let minimum = |kept: &[u64]| {
-            let (layout, _) = self
-                .course
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone();
+            let (layout, _) = whole(self.course.read()).clone();
             let brief = spec.brief(orders, (layout, began.mark), kept, &[]).ok()?;
             lone_minimum(&brief, spec.rank(), &began.held).map(|bytes| bytes.0)
         };

@@ -1,6 +1,7 @@
 //! Where a job's samples are kept: the arena, and the tiers by their number.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use crate::sync::{RwLock, whole};
+use std::sync::Arc;
 
 use foresee_config::Config;
 use foresee_core::engine::Read;
@@ -42,19 +43,12 @@ impl Closable {
     }
 
     fn disk(&self) -> Option<Arc<DiskView>> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        whole(self.0.read()).clone()
     }
 
     /// Lets go of the folder; where a thread is in it, the end of its read or write does.
     fn close(&self) {
-        let disk = self
-            .0
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let disk = whole(self.0.write()).take();
         // After the lock: nobody waits for files to be closed.
         drop(disk);
     }

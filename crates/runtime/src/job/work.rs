@@ -1,8 +1,9 @@
 //! What loader threads do: take a read, do it, bring it in. The lock is held before and after a read, never during it.
 
+use crate::sync::atomic::Ordering;
+use crate::sync::thread;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use foresee_config::OneLine;
@@ -157,7 +158,7 @@ thread_local! {
 
 impl Shared {
     /// Does a read, decodes what came, and brings it in.
-    fn perform(&self, mut task: Task) -> std::sync::MutexGuard<'_, State> {
+    fn perform(&self, mut task: Task) -> crate::sync::MutexGuard<'_, State> {
         let measured = self.measure();
         let state = BENCH.with_borrow_mut(|bench| {
             let (mut done, read) = self.fetch(&mut task, &mut bench.raw);
@@ -222,7 +223,7 @@ impl Shared {
     }
 
     /// The trainer has taken something or given it back: there is room again, or more to read.
-    pub(super) fn go_on(&self, state: std::sync::MutexGuard<'_, State>) {
+    pub(super) fn go_on(&self, state: crate::sync::MutexGuard<'_, State>) {
         let call = state.calls();
         drop(state);
         match call {
@@ -380,7 +381,7 @@ impl Shared {
                 Err(error) if error.is_transient() && tries < TRIES_MAX && !self.is_closed() => {
                     let name = OneLine(self.spec.source.name(sample));
                     tracing::debug!("sample {sample} ({name}): {error}; trying again");
-                    std::thread::sleep(pause);
+                    thread::sleep(pause);
                     pause *= PAUSE_FACTOR;
                     tries += 1;
                 }
@@ -404,7 +405,12 @@ impl Shared {
     }
 
     /// A sample has come. `buffer` has its bytes where they are nowhere else.
-    fn bring_in(&self, task: Task, done: &Done, buffer: &[u8]) -> std::sync::MutexGuard<'_, State> {
+    fn bring_in(
+        &self,
+        task: Task,
+        done: &Done,
+        buffer: &[u8],
+    ) -> crate::sync::MutexGuard<'_, State> {
         let Task {
             generation,
             lane,
@@ -517,7 +523,7 @@ impl Shared {
         done: &Done,
         cause: ReadError,
         bench: &mut Bench,
-    ) -> std::sync::MutexGuard<'_, State> {
+    ) -> crate::sync::MutexGuard<'_, State> {
         let Task {
             generation,
             lane,

@@ -4,8 +4,9 @@
 //! Nobody can write to that part of the arena. A sample that finds no room there, because evicted ones are still in use, is
 //! held for the time being in memory of its own, which nobody else ever has: it moves when there is room.
 
+use crate::sync::{Mutex, whole};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use foresee_core::ids::SampleId;
 
@@ -144,8 +145,8 @@ impl MemoryTier {
         Some(moved)
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held(&self) -> crate::sync::MutexGuard<'_, Held> {
+        whole(self.held.lock())
     }
 }
 

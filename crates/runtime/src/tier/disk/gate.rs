@@ -1,7 +1,7 @@
 //! Closes after a failure for a while: a full disk is not asked again for every sample, and a log is not flooded.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::locked;

@@ -16,11 +16,12 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard, whole};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use foresee_config::shown;
@@ -297,10 +298,7 @@ impl DiskTier {
         }
         let mut index = self.index();
         while index.extents.free() < len && index.free_soon() >= len {
-            index = self
-                .left
-                .wait(index)
-                .unwrap_or_else(PoisonError::into_inner);
+            index = whole(self.left.wait(index));
         }
         index.extents.take_parts(len)
     }
@@ -560,5 +558,5 @@ fn is_damage(cause: &io::Error) -> bool {
 
 /// A thread that panicked elsewhere does not end the others.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    whole(mutex.lock())
 }

@@ -6,12 +6,13 @@
 //! claims it. Who keeps other bytes of a sample takes it from the others, because they may have looked at the old ones.
 //! What a job leaves behind stays until another one needs the room. Capacity and lock are the tier's own.
 
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::fs;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use foresee_config::shown;
 use foresee_core::catalog::Catalog;
