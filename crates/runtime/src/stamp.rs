@@ -24,6 +24,9 @@ const TRUSTED_AFTER_NS: i64 = 2_000_000_000;
 /// Two writes within a tick of the kernel's clock may leave the same time: 10 ms where it ticks slowest.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
+/// Times that are whole seconds are no accident: some storages count by one or two of them.
+const SECOND_NS: i64 = 1_000_000_000;
+
 /// What a stamp takes where it is written down.
 pub(crate) const STAMP_BYTES: usize = 48;
 const NOT_TRUSTED: u64 = 1;
@@ -138,9 +141,9 @@ impl Stamp {
         }
     }
 
-    /// Whether the file was changed so lately that a change at this moment might not show.
-    pub(crate) fn is_settling(&self) -> bool {
-        now_ns().abs_diff(self.ctime_ns) < TICK.as_nanos() as u64
+    /// How long it takes until every change shows: the file may have been changed a moment ago.
+    pub(crate) fn settles_in(&self) -> Duration {
+        settles_in(self.ctime_ns, now_ns())
     }
 
     #[allow(
@@ -167,6 +170,20 @@ impl Stamp {
 fn is_trusted(mtime_ns: i64, ctime_ns: i64, taken_ns: i64) -> bool {
     // A time of modification in the future was set by hand: the next write gives another one.
     had_rested(ctime_ns, taken_ns) && (had_rested(mtime_ns, taken_ns) || mtime_ns > taken_ns)
+}
+
+/// Changes within a tick of the storage's clock leave the same time. One that is far ahead of ours says nothing.
+fn settles_in(ctime_ns: i64, now_ns: i64) -> Duration {
+    let tick_ns = if ctime_ns % SECOND_NS == 0 {
+        TRUSTED_AFTER_NS
+    } else {
+        TICK.as_nanos() as i64
+    };
+    let age_ns = now_ns.saturating_sub(ctime_ns);
+    if age_ns <= -tick_ns {
+        return Duration::ZERO;
+    }
+    Duration::from_nanos(tick_ns.saturating_sub(age_ns).max(0).cast_unsigned())
 }
 
 /// A time as the system gives it, in nanoseconds since 1970.
@@ -295,6 +312,18 @@ mod tests {
         );
         assert!(kind.is_file());
         assert!(stamp.is_same(&Stamp::of_file(fs::File::open(&path).unwrap()).unwrap()));
+    }
+
+    #[test]
+    fn a_file_settles_for_a_tick_of_the_clock_that_it_was_changed_by() {
+        const MS: i64 = 1_000_000;
+        const NOW_NS: i64 = 1_000 * SECOND_NS + 300 * MS;
+        let settles_in_ms = |ctime_ns| settles_in(ctime_ns, NOW_NS).as_millis();
+        let fine = [1, -1, -4, -10, -11, 9, 10, -2_000].map(|ms| settles_in_ms(NOW_NS + ms * MS));
+        assert_eq!(fine, [11, 9, 6, 0, 0, 19, 0, 0]);
+        let whole = [1_000, 999, 998, 0, 1_001, 1_002, 1_003];
+        let whole = whole.map(|s| settles_in_ms(s * SECOND_NS));
+        assert_eq!(whole, [1_700, 700, 0, 0, 2_700, 3_700, 0]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! find must be the same: else somebody wrote to the file meanwhile, and what was read may be torn. The look before is the
 //! listing's: a file that has no later time of change than the dataset's latest one was then is what it was then. Once one
 //! is found that was changed since, each read looks twice at the open file. A file that was changed a moment ago is left to
-//! rest first, since a second change within the same tick of the clock would not show. Nothing is allocated.
+//! rest first, since a second change within the same tick of the storage's clock would not show. Nothing is allocated.
 //!
 //! Callers do well to align buffers to 64 bytes: copies out of the page cache to 1 to 31 bytes behind a page's start were
 //! measured to take almost twice as long.
@@ -24,7 +24,7 @@ use rustix::io::{pread, retry_on_intr};
 
 use super::{ReadError, Source};
 use crate::dataset::Dataset;
-use crate::stamp::{Stamp, TICK};
+use crate::stamp::Stamp;
 
 thread_local! {
     /// The path of the file that is being opened.
@@ -107,15 +107,16 @@ impl Source for LocalFiles {
 /// What a file is, once a change from now on is certain to show.
 fn look_when_settled(file: &OwnedFd) -> Result<Stamp, ReadError> {
     let stamp = Stamp::of_file(file)?;
-    if !stamp.is_settling() {
+    let settles_in = stamp.settles_in();
+    if settles_in.is_zero() {
         return Ok(stamp);
     }
-    thread::sleep(TICK);
+    thread::sleep(settles_in);
     let stamp = Stamp::of_file(file)?;
-    if stamp.is_settling() {
-        Err(ReadError::Torn)
-    } else {
+    if stamp.settles_in().is_zero() {
         Ok(stamp)
+    } else {
+        Err(ReadError::Torn)
     }
 }
 
@@ -184,6 +185,7 @@ mod tests {
     use super::*;
     use crate::dataset::Listing;
     use crate::source::conformance;
+    use crate::stamp::TICK;
 
     const UNSAVED: Listing<'_> = Listing {
         cache: None,
