@@ -49,6 +49,29 @@ pub struct Stamp {
     pub trusted: bool,
 }
 
+/// What a file's times of change come to, in few bytes: after a change something else, but for one in four billion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times(u32);
+
+impl Times {
+    pub(crate) fn new(mtime_ns: i64, ctime_ns: i64) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&mtime_ns.to_le_bytes());
+        bytes[8..].copy_from_slice(&ctime_ns.to_le_bytes());
+        Self(XxHash3_64::oneshot(&bytes) as u32)
+    }
+
+    /// As they are written down.
+    pub(crate) fn to_bytes(self) -> [u8; 4] {
+        self.0.to_le_bytes()
+    }
+
+    /// What was written down.
+    pub(crate) fn from_bytes(bytes: [u8; 4]) -> Self {
+        Self(u32::from_le_bytes(bytes))
+    }
+}
+
 impl Stamp {
     /// Of what is at a path, links followed, and which kind of file that is.
     pub fn of_path(path: impl Arg + Copy) -> io::Result<(Self, FileType)> {
@@ -144,6 +167,11 @@ impl Stamp {
     /// How long it takes until every change shows: the file may have been changed a moment ago.
     pub(crate) fn settles_in(&self) -> Duration {
         settles_in(self.ctime_ns, now_ns())
+    }
+
+    /// What its times come to.
+    pub(crate) fn times(&self) -> Times {
+        Times::new(self.mtime_ns, self.ctime_ns)
     }
 
     #[allow(
@@ -324,6 +352,24 @@ mod tests {
         let whole = [1_000, 999, 998, 0, 1_001, 1_002, 1_003];
         let whole = whole.map(|s| settles_in_ms(s * SECOND_NS));
         assert_eq!(whole, [1_700, 700, 0, 0, 2_700, 3_700, 0]);
+    }
+
+    #[test]
+    fn times_come_to_the_same_only_if_both_are_the_same() {
+        let times = KEPT.times();
+        assert_eq!(times, Times::new(KEPT.mtime_ns, KEPT.ctime_ns));
+        assert_eq!(times, Times::from_bytes(times.to_bytes()));
+        let others = [
+            Stamp {
+                mtime_ns: 5,
+                ..KEPT
+            },
+            Stamp {
+                ctime_ns: 5,
+                ..KEPT
+            },
+        ];
+        assert!(others.iter().all(|other| other.times() != times));
     }
 
     #[test]
