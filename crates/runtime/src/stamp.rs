@@ -5,8 +5,9 @@
 //! host is told by its boot, a mount by its device number, which containers see alike.
 //!
 //! A stamp is as fine as the clock of its storage. A file that changed just before it was looked at may change again
-//! without a new stamp: such a stamp is not trusted later ([`Stamp::trusted`]). What is written through a mapping gets
-//! its time when the kernel notices, and may escape.
+//! without a new stamp: such a stamp is not trusted later ([`Stamp::trusted`]). What one call writes gets its time when the
+//! call begins: a call of more than 2 s may escape. What is written through a mapping gets its time when the kernel notices,
+//! and may escape.
 
 use std::io;
 use std::sync::OnceLock;
@@ -26,6 +27,9 @@ pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// Times that are whole seconds are no accident: some storages count by one or two of them.
 const SECOND_NS: i64 = 1_000_000_000;
+
+/// A write leaves its time when it begins, and may go on for as long as a slow disk takes: 10 MB/s.
+const WRITTEN_NS_PER_BYTE: u64 = 100;
 
 /// What a stamp takes where it is written down.
 pub(crate) const STAMP_BYTES: usize = 48;
@@ -166,7 +170,7 @@ impl Stamp {
 
     /// How long it takes until every change shows: the file may have been changed a moment ago.
     pub(crate) fn settles_in(&self) -> Duration {
-        settles_in(self.ctime_ns, now_ns())
+        settles_in(self.ctime_ns, self.size_bytes, now_ns())
     }
 
     /// What its times come to.
@@ -200,18 +204,22 @@ fn is_trusted(mtime_ns: i64, ctime_ns: i64, taken_ns: i64) -> bool {
     had_rested(ctime_ns, taken_ns) && (had_rested(mtime_ns, taken_ns) || mtime_ns > taken_ns)
 }
 
-/// Changes within a tick of the storage's clock leave the same time. One that is far ahead of ours says nothing.
-fn settles_in(ctime_ns: i64, now_ns: i64) -> Duration {
-    let tick_ns = if ctime_ns % SECOND_NS == 0 {
+/// Changes within a tick of the storage's clock leave the same time, and so does all of one write. A clock that is far ahead
+/// of ours says nothing.
+fn settles_in(ctime_ns: i64, size_bytes: u64, now_ns: i64) -> Duration {
+    let rest_ns = if ctime_ns % SECOND_NS == 0 {
         TRUSTED_AFTER_NS
     } else {
-        TICK.as_nanos() as i64
+        let written_ns = size_bytes.saturating_mul(WRITTEN_NS_PER_BYTE);
+        i64::try_from(written_ns)
+            .unwrap_or(i64::MAX)
+            .clamp(TICK.as_nanos() as i64, TRUSTED_AFTER_NS)
     };
     let age_ns = now_ns.saturating_sub(ctime_ns);
-    if age_ns <= -tick_ns {
+    if age_ns <= -rest_ns {
         return Duration::ZERO;
     }
-    Duration::from_nanos(tick_ns.saturating_sub(age_ns).max(0).cast_unsigned())
+    Duration::from_nanos(rest_ns.saturating_sub(age_ns).max(0).cast_unsigned())
 }
 
 /// A time as the system gives it, in nanoseconds since 1970.
@@ -346,12 +354,22 @@ mod tests {
     fn a_file_settles_for_a_tick_of_the_clock_that_it_was_changed_by() {
         const MS: i64 = 1_000_000;
         const NOW_NS: i64 = 1_000 * SECOND_NS + 300 * MS;
-        let settles_in_ms = |ctime_ns| settles_in(ctime_ns, NOW_NS).as_millis();
+        let settles_in_ms = |ctime_ns| settles_in(ctime_ns, 100_000, NOW_NS).as_millis();
         let fine = [1, -1, -4, -10, -11, 9, 10, -2_000].map(|ms| settles_in_ms(NOW_NS + ms * MS));
         assert_eq!(fine, [11, 9, 6, 0, 0, 19, 0, 0]);
         let whole = [1_000, 999, 998, 0, 1_001, 1_002, 1_003];
         let whole = whole.map(|s| settles_in_ms(s * SECOND_NS));
         assert_eq!(whole, [1_700, 700, 0, 0, 2_700, 3_700, 0]);
+    }
+
+    #[test]
+    fn a_large_file_settles_for_as_long_as_one_write_of_it_may_take() {
+        let changed_just_now_ns = 1_000 * SECOND_NS + 1;
+        let settles_in_ms = |size_bytes| {
+            settles_in(changed_just_now_ns, size_bytes, changed_just_now_ns).as_millis()
+        };
+        let sizes = [0, 100_000, 1_000_000, 16_000_000, 64_000_000, u64::MAX];
+        assert_eq!(sizes.map(settles_in_ms), [10, 10, 100, 1_600, 2_000, 2_000]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! find must be the same: else somebody wrote to the file meanwhile, and what was read may be torn. The look before is the
 //! listing's: a file that has the times of change that it had then is what it was then. Once one is found that was changed
 //! since, each read looks twice at the open file. A file that was changed a moment ago is left to rest first, since a second
-//! change within the same tick of the storage's clock would not show. Nothing is allocated.
+//! change within the same tick of the storage's clock would not show, nor the rest of a write that is under way. Nothing is
+//! allocated.
 //!
 //! Callers do well to align buffers to 64 bytes: copies out of the page cache to 1 to 31 bytes behind a page's start were
 //! measured to take almost twice as long.
