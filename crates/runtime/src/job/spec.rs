@@ -64,6 +64,15 @@ impl Images {
     }
 }
 
+/// A rank among those of its host, which share memory, cores and disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnHost {
+    /// Which one, from 0.
+    pub rank: u32,
+    /// Of how many.
+    pub ranks: u32,
+}
+
 /// What a job is made from.
 #[derive(Clone)]
 pub struct JobSpec {
@@ -99,6 +108,8 @@ pub struct JobSpec {
     pub rank: u32,
     /// Of how many.
     pub world: u32,
+    /// Which of the ranks on its host it is, where the launcher says so.
+    pub on_host: Option<OnHost>,
     /// Whether all that the engine is told is written down.
     pub record: bool,
 }
@@ -196,13 +207,25 @@ impl JobSpec {
         let wanted = memory_tiers
             .map(|tier| tier.capacity_bytes)
             .fold(self.config.staging.capacity_bytes, u64::saturating_add);
+        let ranks = self.ranks_on_host();
         match machine::memory_bytes() {
-            Some(there) if wanted > there => Err(JobError::Memory {
+            Some(there) if wanted.saturating_mul(ranks.into()) > there => Err(JobError::Memory {
                 wanted: Bytes(wanted),
+                ranks,
                 there: Bytes(there),
             }),
             _ => Ok(()),
         }
+    }
+
+    /// How many ranks share this machine, as far as it is known.
+    fn ranks_on_host(&self) -> u32 {
+        self.on_host.map_or(1, |on_host| on_host.ranks.max(1))
+    }
+
+    /// Cores that are this rank's.
+    pub(super) fn cores(&self) -> u32 {
+        machine::cores(self.ranks_on_host())
     }
 
     /// Threads of the staging buffer to begin with, and whether they are ours to choose.
@@ -213,7 +236,7 @@ impl JobSpec {
                 let mean = self.catalog.total().0 as f64 / f64::from(self.catalog.len().max(1));
                 (knee(&speed, Bytes(mean as u64)), false)
             }
-            (Threads::Auto, None) => (machine::cores().max(2), true),
+            (Threads::Auto, None) => (self.cores().max(2), true),
         }
     }
 
@@ -295,7 +318,8 @@ impl JobSpec {
             source_latency: speed.latency,
             contention: Contention::Reads,
             tiers,
-            cores_per_host: Some(machine::cores()),
+            // A rank plans as if it were alone on its host, with its part of the cores.
+            cores_per_host: Some(self.cores()),
         })
     }
 

@@ -24,7 +24,6 @@ use crate::arena::{Arena, Keeps};
 use crate::dataset::Dataset;
 use crate::desk::Desk;
 use crate::fork;
-use crate::machine;
 use crate::pool::{Pool, Work};
 use crate::tier::{self, DiskSpec, DiskTier, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
@@ -141,7 +140,7 @@ impl Job {
             staging,
             &threads,
             auto.then(|| Auto {
-                cores: machine::cores(),
+                cores: spec.cores(),
                 helped: spec.images.is_none(),
             }),
         );
