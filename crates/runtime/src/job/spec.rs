@@ -17,6 +17,7 @@ use foresee_image::{Key, Pipeline};
 use super::error::JobError;
 use crate::machine;
 use crate::source::{Source, Speed};
+use crate::tier::HostSlot;
 
 /// The names of the policies that a job can run with.
 pub fn policies() -> &'static [&'static str] {
@@ -221,6 +222,20 @@ impl JobSpec {
     /// How many ranks share this machine, as far as it is known.
     fn ranks_on_host(&self) -> u32 {
         self.on_host.map_or(1, |on_host| on_host.ranks.max(1))
+    }
+
+    /// Its place for what outlasts jobs on its host. Where nobody tells it, ranks are taken to be on one host: then each
+    /// still finds what it kept.
+    pub(super) fn host_slot(&self) -> HostSlot {
+        let on_host = self.on_host.unwrap_or(OnHost {
+            rank: self.rank,
+            ranks: self.world,
+        });
+        HostSlot {
+            slot: on_host.rank,
+            slots: on_host.ranks,
+            rank: self.rank,
+        }
     }
 
     /// Cores that are this rank's.
