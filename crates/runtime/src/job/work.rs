@@ -38,7 +38,9 @@ const MEASURE_FIRST: u64 = 32;
 
 impl Work for Shared {
     fn work(&self) -> bool {
-        self.guarded(|| self.work_on()).unwrap_or(false)
+        let did = self.guarded(|| self.work_on()).unwrap_or(false);
+        // Before a thread sleeps it takes some memory that others would take while they read.
+        did || self.stores.arena.allocate_ahead()
     }
 
     fn urgency(&self) -> f64 {
