@@ -9,6 +9,7 @@ pub mod job;
 mod kept;
 pub mod machine;
 pub mod owner;
+mod pages;
 mod pool;
 pub mod source;
 pub mod stamp;

@@ -41,7 +41,7 @@ pub use self::error::JobError;
 pub use self::lease::Lease;
 use self::looks::Looks;
 pub use self::saved::Saved;
-pub use self::spec::{Images, JobSpec, OnError, policies};
+pub use self::spec::{Images, JobSpec, OnError, OnHost, policies};
 use self::state::State;
 pub use self::stats::Stats;
 use self::stores::{Grant, Stores};

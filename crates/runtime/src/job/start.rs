@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foresee_config::{OneLine, Tier, TierKind, shown};
+use foresee_config::{Tier, TierKind};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
 use foresee_core::policy::specimen::Traits;
@@ -16,7 +16,7 @@ use super::error::JobError;
 use super::looks::Looks;
 use super::shelf::Shelf;
 use super::state::State;
-use super::stores::{Closable, Grant, Store, Stores};
+use super::stores::{Grant, Stores};
 use super::threads::{Auto, Lanes};
 use super::window::Window;
 use super::{Began, CLOSE_MAX, Consumer, Job, JobSpec, Shared};
@@ -24,9 +24,8 @@ use crate::arena::{Arena, Keeps};
 use crate::dataset::Dataset;
 use crate::desk::Desk;
 use crate::fork;
-use crate::machine;
 use crate::pool::{Pool, Work};
-use crate::tier::{DiskSpec, DiskTier, DiskView, MemoryTier};
+use crate::tier::{self, DiskSpec, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
 
 /// Staged ahead to begin with, at least: little, as memory that nobody has touched yet may be slower than the storage.
@@ -141,7 +140,7 @@ impl Job {
             staging,
             &threads,
             auto.then(|| Auto {
-                cores: machine::cores(),
+                cores: spec.cores(),
                 helped: spec.images.is_none(),
             }),
         );
@@ -267,22 +266,18 @@ impl Job {
         ))?;
         let mut tiers = Vec::new();
         for tier in &spec.config.tiers {
-            let store = match &tier.kind {
-                _ if tier.capacity_bytes == 0 || !does_keep => Store::Nothing,
-                TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena), granted)),
-                TierKind::Disk { .. } => {
-                    let disk = open_disk(pool, &spec, tier)?;
-                    let capacity_bytes = disk.capacity().0;
-                    Store::Disk(Box::new(Closable::new(disk)), capacity_bytes)
-                }
+            let opened: Box<dyn tier::Tier> = match &tier.kind {
+                _ if tier.capacity_bytes == 0 || !does_keep => Box::new(Nowhere),
+                TierKind::Memory => Box::new(MemoryTier::new(Arc::clone(&arena), granted)),
+                TierKind::Disk { .. } => Box::new(open_disk(pool, &spec, tier)?),
             };
-            tiers.push(store);
+            tiers.push(opened);
         }
         Ok((Stores { arena, tiers }, grant))
     }
 }
 
-/// Opens the cache of this dataset and rank; caches of other datasets that this rank left behind make way.
+/// Opens the cache of this dataset for the rank's slot of its host.
 fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobError> {
     let TierKind::Disk {
         path,
@@ -292,34 +287,18 @@ fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobEr
     else {
         unreachable!("only tiers on disk are opened")
     };
-    let suffix = format!("-rank{}", spec.rank);
     let disk_spec = DiskSpec {
         folder: path.clone(),
-        name: format!("{}{suffix}", foresee_core::digest::Digest(spec.dataset)),
+        name: String::new(),
+        orphans: Vec::new(),
         dataset: spec.dataset,
         sizes: Arc::clone(&spec.catalog),
         capacity: Bytes(tier.capacity_bytes),
         floor: Bytes(*free_space_floor_bytes),
         trusted: *trust_folder,
     };
-    let disk = pool.disks().open(&disk_spec).map_err(Arc::new)?;
-    // They stay as long as there is space for all.
-    let wanted = tier
-        .capacity_bytes
-        .saturating_sub(disk.held_bytes().0)
-        .saturating_add(*free_space_floor_bytes);
-    if DiskTier::free_space(path).is_some_and(|free| free.0 < wanted) {
-        match DiskTier::remove_stale(&disk_spec, &suffix) {
-            Ok(removed) => {
-                for old in removed {
-                    let (folder, old) = (shown(path), OneLine(old));
-                    tracing::warn!("{folder}: removed {old}, the cache of another dataset");
-                }
-            }
-            Err(error) => tracing::warn!("{error}"),
-        }
-    }
-    Ok(disk)
+    let opened = pool.disks().open_slot(&disk_spec, spec.host_slot());
+    Ok(opened.map_err(Arc::new)?)
 }
 
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> JobError {
@@ -331,11 +310,8 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> JobError {
 
 /// What has to be looked at in the source before a tier's copy is served.
 fn looks(spec: &JobSpec, stores: &Stores) -> Looks {
-    let on_disk = stores
-        .tiers
-        .iter()
-        .any(|store| matches!(store, Store::Disk(..)));
-    if on_disk && !spec.config.source.immutable {
+    let lasts = stores.tiers.iter().any(|tier| tier.outlasts_jobs());
+    if lasts && !spec.config.source.immutable {
         Looks::of(spec.catalog.len())
     } else {
         Looks::at_nothing()

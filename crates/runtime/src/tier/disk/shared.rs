@@ -9,7 +9,6 @@
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::fs;
-use std::io;
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Weak};
@@ -19,10 +18,11 @@ use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 
-use super::{DiskError, DiskSpec, DiskTier, locked};
+use super::slot::Slot;
+use super::{DiskError, DiskSpec, DiskView, locked};
 use crate::fork;
 use crate::stamp::Stamp;
-use crate::tier::{Found, Kept, Tier, TierError};
+use crate::tier::{Found, Kept, TierError};
 
 /// The tiers on disk that this process has open.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ type Place = (u64, u64);
 /// A tier and who shares it.
 #[derive(Debug)]
 struct Shared {
-    tier: DiskTier,
+    tier: Slot,
     dataset: [u8; 16],
     sizes: Arc<Catalog>,
     /// Locked before the tier's index, never after.
@@ -54,7 +54,7 @@ struct Claims(Vec<AtomicU64>);
 
 /// What one job sees of a tier on disk.
 #[derive(Debug)]
-pub struct DiskView {
+pub(super) struct View {
     shared: ManuallyDrop<Arc<Shared>>,
     claims: Arc<Claims>,
     open: Arc<OpenDisks>,
@@ -80,7 +80,7 @@ impl OpenDisks {
             let (dataset, sizes) = (spec.dataset, Arc::clone(&spec.sizes));
             let sharing = Mutex::default();
             let shared = Arc::new(Shared {
-                tier: DiskTier::open(spec)?,
+                tier: Slot::open(spec)?,
                 dataset,
                 sizes,
                 sharing,
@@ -90,12 +90,12 @@ impl OpenDisks {
         };
         let claims = shared.enter();
         let generation = fork::generation();
-        Ok(DiskView {
+        Ok(DiskView::new(View {
             shared: ManuallyDrop::new(shared),
             claims,
             open: Arc::clone(self),
             generation,
-        })
+        }))
     }
 }
 
@@ -115,8 +115,8 @@ impl Shared {
                 holder: std::process::id().to_string(),
             });
         }
-        if self.tier.capacity != spec.capacity {
-            let (path, has, asked) = (shown(&path), self.tier.capacity, spec.capacity);
+        if self.tier.capacity() != spec.capacity {
+            let (path, has, asked) = (shown(&path), self.tier.capacity(), spec.capacity);
             tracing::warn!(
                 "cache folder {path}: another job of this process has it with {has}, so {asked} is not heeded"
             );
@@ -199,7 +199,7 @@ impl Shared {
         let sharing = locked(&self.sharing);
         sharing.views.len() > 1
             && sharing.abandoned.is_empty()
-            && self.tier.stats().held.0 + bytes > self.tier.capacity.0
+            && self.tier.held_bytes().0 + bytes > self.tier.capacity().0
     }
 }
 
@@ -244,30 +244,55 @@ fn bit(sample: SampleId) -> u64 {
     1 << (sample.0 % u64::BITS)
 }
 
-impl DiskView {
+impl View {
     /// What the tier may hold, for all who share it.
-    pub fn capacity(&self) -> Bytes {
-        self.shared.tier.capacity
+    pub(super) fn capacity(&self) -> Bytes {
+        self.shared.tier.capacity()
     }
 
     /// Bytes of all samples that the tier holds.
-    pub fn held_bytes(&self) -> Bytes {
-        self.shared.tier.stats().held
+    pub(super) fn held_bytes(&self) -> Bytes {
+        self.shared.tier.held_bytes()
     }
 
-    /// See [`DiskTier::read_at_once`].
-    pub fn read_at_once(&self, sample: SampleId, into: &mut [u8]) -> io::Result<bool> {
+    /// All that its job finds, in the order of samples.
+    pub(super) fn held(&self) -> Vec<SampleId> {
+        let mut held = self.shared.tier.held();
+        held.retain(|&sample| self.claims.has(sample));
+        held
+    }
+
+    /// See [`crate::tier::Tier::read`].
+    pub(super) fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
+        if !self.claims.has(sample) {
+            return Ok(Found::NotHeld);
+        }
+        let found = self.shared.tier.read(sample, into)?;
+        // Another job may have replaced it meanwhile, and said so before it did.
+        Ok(if self.claims.has(sample) {
+            found
+        } else {
+            Found::NotHeld
+        })
+    }
+
+    /// See [`crate::tier::Tier::read_at_once`].
+    pub(super) fn read_at_once(
+        &self,
+        sample: SampleId,
+        into: &mut [u8],
+    ) -> Result<bool, TierError> {
         let is_claimed = self.claims.has(sample);
         Ok(is_claimed && self.shared.tier.read_at_once(sample, into)? && self.claims.has(sample))
     }
 
-    /// See [`DiskTier::is_current`].
-    pub fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
+    /// See [`crate::tier::Tier::is_current`].
+    pub(super) fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
         self.claims.has(sample) && self.shared.tier.is_current(sample, now)
     }
 
-    /// See [`DiskTier::keep_summed`].
-    pub fn keep_summed(
+    /// See [`super::DiskTier::keep_summed`].
+    pub(super) fn keep(
         &self,
         sample: SampleId,
         data: &[u8],
@@ -284,38 +309,15 @@ impl DiskView {
         if !had && !matches!(kept, Ok(Kept::Yes)) {
             let mut sharing = locked(&self.shared.sharing);
             let was_last = self.shared.disclaim(&sharing, &self.claims, sample);
-            if was_last && self.shared.tier.index().get(sample).is_some() {
+            if was_last && self.shared.tier.has(sample) {
                 sharing.abandoned.push(sample);
             }
         }
         kept
     }
 
-    /// Whether a sample of so many bytes need not be read for it: it cannot be kept at present.
-    pub fn is_closed_to(&self, bytes: u64) -> bool {
-        self.shared.tier.degraded().is_some() || self.shared.is_taken(bytes)
-    }
-}
-
-impl Tier for DiskView {
-    fn keep(&self, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> Result<Kept, TierError> {
-        self.keep_summed(sample, data, DiskTier::sum(data), stamp)
-    }
-
-    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
-        if !self.claims.has(sample) {
-            return Ok(Found::NotHeld);
-        }
-        let found = self.shared.tier.read(sample, into)?;
-        // Another job may have replaced it meanwhile, and said so before it did.
-        Ok(if self.claims.has(sample) {
-            found
-        } else {
-            Found::NotHeld
-        })
-    }
-
-    fn evict(&self, sample: SampleId) {
+    /// See [`crate::tier::Tier::evict`].
+    pub(super) fn evict(&self, sample: SampleId) {
         let sharing = locked(&self.shared.sharing);
         // With the lock: nobody claims it in between.
         if self.shared.disclaim(&sharing, &self.claims, sample) {
@@ -323,14 +325,13 @@ impl Tier for DiskView {
         }
     }
 
-    fn held(&self) -> Vec<SampleId> {
-        let mut held = self.shared.tier.held();
-        held.retain(|&sample| self.claims.has(sample));
-        held
+    /// See [`crate::tier::Tier::is_closed_to`].
+    pub(super) fn is_closed_to(&self, bytes: Bytes) -> bool {
+        self.shared.tier.is_closed_to(bytes) || self.shared.is_taken(bytes.0)
     }
 }
 
-impl Drop for DiskView {
+impl Drop for View {
     #[allow(unsafe_code, reason = "what a fork brought along must not be dropped")]
     fn drop(&mut self) {
         if self.generation != fork::generation() {
@@ -349,7 +350,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::tier::conformance;
+    use crate::tier::{Tier, conformance};
 
     const SAMPLE: u64 = 100;
 
@@ -358,6 +359,7 @@ mod tests {
         DiskSpec {
             folder: folder.join("cache"),
             name: "one".to_owned(),
+            orphans: Vec::new(),
             dataset: [7; 16],
             sizes: Arc::new(Catalog::new(vec![SAMPLE; 10])),
             capacity: Bytes(3 * SAMPLE),
@@ -396,7 +398,7 @@ mod tests {
     fn a_view_is_a_tier_like_any_other() {
         let (folder, open) = (tempfile::tempdir().unwrap(), Arc::new(OpenDisks::default()));
         let mut number = 0;
-        conformance::check(&mut |capacity| {
+        let mut make = |capacity| -> Box<dyn Tier> {
             number += 1;
             let sizes = Arc::new(conformance::catalog());
             let spec = DiskSpec {
@@ -406,7 +408,9 @@ mod tests {
                 ..spec(folder.path())
             };
             Box::new(open.open(&spec).unwrap())
-        });
+        };
+        conformance::check(&mut make);
+        conformance::check_closing(&mut make);
     }
 
     #[test]
@@ -451,9 +455,9 @@ mod tests {
             [3, 4].map(|sample| keep(&second, sample, 0)),
             [Kept::Yes, Kept::NoRoom]
         );
-        assert!(second.is_closed_to(SAMPLE));
+        assert!(second.is_closed_to(Bytes(SAMPLE)));
         drop(first);
-        assert!(!second.is_closed_to(SAMPLE));
+        assert!(!second.is_closed_to(Bytes(SAMPLE)));
         assert_eq!(
             [4, 5].map(|sample| keep(&second, sample, 0)),
             [Kept::Yes; 2]

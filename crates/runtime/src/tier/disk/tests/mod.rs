@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::folder::{INDEX, LOCK, MARK};
-use super::log::RECORD_BYTES;
+use super::log::{HEADER_BYTES, RECORD_BYTES};
 use super::*;
 use crate::tier::conformance;
 
@@ -23,6 +23,7 @@ fn spec(folder: &Path, capacity: u64) -> DiskSpec {
     DiskSpec {
         folder: folder.join("cache"),
         name: NAME.to_owned(),
+        orphans: Vec::new(),
         dataset: [7; 16],
         sizes: Arc::new(Catalog::new(SIZES.to_vec())),
         capacity: Bytes(capacity),
@@ -258,6 +259,7 @@ fn an_index_cut_at_any_byte_gives_what_was_held_by_then() {
     }
     for sample in [8, 10] {
         tier.evict(SampleId(sample));
+        tier.note_evictions().unwrap();
         note(&mut states);
     }
     // 190 bytes, and no free range has more than 130: it lies in several.
@@ -329,7 +331,7 @@ fn who_must_not_wait_gets_what_is_there_and_changes_nothing() {
         (at_once(11, len), at_once(11, len - 1), at_once(10, 128)),
         (Some(bytes(11, 0)), None, None)
     );
-    // As while a thread writes to the index.
+    // As while a thread changes the index.
     let busy = tier.index();
     assert_eq!(at_once(11, len), None);
     drop(busy);
@@ -382,6 +384,39 @@ fn the_index_does_not_grow_with_history() {
     assert!(fs::metadata(sub_folder(&spec).join(INDEX)).unwrap().len() < 80 << 10);
     drop(tier);
     assert_eq!(held(&open(&spec)), [11]);
+}
+
+#[test]
+fn who_evicts_or_looks_does_not_wait_for_a_log_that_is_being_written() {
+    let folder = TempDir::new().unwrap();
+    let tier = open(&spec(folder.path(), 1000));
+    assert_eq!([keep(&tier, 8), keep(&tier, 9)], [Kept::Yes; 2]);
+    let _written = locked(&tier.log);
+    tier.evict(SampleId(8));
+    let mut into = bytes(9, 1);
+    assert!(tier.read_at_once(SampleId(9), &mut into).unwrap() && into == bytes(9, 0));
+    assert_eq!(tier.held(), [SampleId(9)]);
+}
+
+#[test]
+fn an_eviction_is_noted_by_whoever_keeps_the_next_sample() {
+    let folder = TempDir::new().unwrap();
+    let spec = spec(folder.path(), 1000);
+    let records = || {
+        let len = fs::metadata(sub_folder(&spec).join(INDEX)).unwrap().len();
+        (len - HEADER_BYTES) / RECORD_BYTES
+    };
+    let tier = open(&spec);
+    assert_eq!([keep(&tier, 2), keep(&tier, 3)], [Kept::Yes; 2]);
+    tier.evict(SampleId(2));
+    tier.evict(SampleId(3));
+    assert_eq!(records(), 2, "nothing is written");
+    assert_eq!(keep(&tier, 3), Kept::Yes);
+    assert_eq!(records(), 5);
+    tier.evict(SampleId(3));
+    drop(tier);
+    assert_eq!(records(), 6, "at the end all is noted");
+    assert!(held(&open(&spec)).is_empty());
 }
 
 #[test]
@@ -562,8 +597,13 @@ fn ranks_that_start_together_share_a_new_folder() {
 }
 
 #[test]
-fn removes_caches_of_other_datasets_of_the_same_rank_that_nobody_uses() {
+fn removes_what_is_meant_and_nobody_uses() {
     let folder = TempDir::new().unwrap();
+    let remove_stale = |spec: &DiskSpec| {
+        folder::remove_stale(&spec.folder(), |name| {
+            name != NAME && name.ends_with("-rank0")
+        })
+    };
     let new = spec(folder.path(), 100);
     let of = |name: &str| DiskSpec {
         name: name.to_owned(),
@@ -577,10 +617,7 @@ fn removes_caches_of_other_datasets_of_the_same_rank_that_nobody_uses() {
     fs::write(new.folder.join("mine-rank0/index"), "mine").unwrap();
     fs::write(new.folder.join("odd-rank0/mine"), "mine").unwrap();
     symlink("mine-rank0", new.folder.join("link-rank0")).unwrap();
-    assert_eq!(
-        DiskTier::remove_stale(&new, "-rank0").unwrap(),
-        ["old-rank0"]
-    );
+    assert_eq!(remove_stale(&new).unwrap(), ["old-rank0"]);
     assert_eq!(
         fs::read_to_string(new.folder.join("mine-rank0/index")).unwrap(),
         "mine"
@@ -594,16 +631,13 @@ fn removes_caches_of_other_datasets_of_the_same_rank_that_nobody_uses() {
         [[8]; 2]
     );
     drop(used);
-    assert_eq!(
-        DiskTier::remove_stale(&new, "-rank0").unwrap(),
-        ["used-rank0"]
-    );
+    assert_eq!(remove_stale(&new).unwrap(), ["used-rank0"]);
     let unmarked = DiskSpec {
         folder: folder.path().to_owned(),
         ..new.clone()
     };
     assert!(
-        DiskTier::remove_stale(&unmarked, "-rank0").is_err(),
+        remove_stale(&unmarked).is_err(),
         "a folder without a mark is not ours"
     );
 }
