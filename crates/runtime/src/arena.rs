@@ -257,7 +257,7 @@ impl Arena {
 
 /// A place that is being written.
 #[derive(Debug)]
-pub(crate) struct Filling {
+pub struct Filling {
     block: Block,
     /// What is written to its place when it is whole.
     buffer: Option<Buffer>,
@@ -359,7 +359,7 @@ impl Part {
 }
 
 /// One sample's bytes, or those of a batch.
-pub(crate) struct Block {
+pub struct Block {
     arena: Arc<Arena>,
     place: Place,
     len: usize,
@@ -381,7 +381,7 @@ impl std::fmt::Debug for Block {
 
 impl Block {
     /// The sample.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         self.range(0, self.len)
     }
 

@@ -11,11 +11,11 @@ pub(crate) use std::sync::{LockResult, PoisonError, TryLockError};
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, atomic};
 #[cfg(feature = "shuttle")]
-pub(crate) use shuttle::thread;
+pub(crate) use shuttle::{thread, thread_local};
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, atomic};
 #[cfg(not(feature = "shuttle"))]
-pub(crate) use std::thread;
+pub(crate) use std::{thread, thread_local};
 
 /// Nobody's panic makes what a lock protects unusable: it is a defect, but not one that should take the trainer's data with
 /// it.

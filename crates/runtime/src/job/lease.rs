@@ -4,12 +4,11 @@
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use foresee_core::ids::{SampleId, TierId};
+use foresee_core::ids::SampleId;
 
 use super::Shared;
 use super::state::Staged;
-use super::stores::Store;
-use crate::arena::{Block, Piece};
+use crate::arena::Piece;
 use crate::fork;
 
 /// A sample in the trainer's hands.
@@ -81,14 +80,20 @@ impl Drop for Lease {
             )
         };
         piece.block().returned(self.forks);
-        let homeless = shared.settle_in_memory(self.sample, piece.block());
+        let homeless = if piece.block().is_kept() {
+            None
+        } else {
+            shared.stores.settle(self.sample)
+        };
         drop(piece);
         let mut state = shared.state();
         if state.generation != self.generation {
             return;
         }
         // While nobody plans with it.
-        if let Some(tier) = homeless.filter(|tier| shared.stores.gives_up(self.sample, *tier)) {
+        if let Some(tier) = homeless
+            && shared.stores.tier(tier).give_up(self.sample)
+        {
             state.desk.lost(self.sample, tier);
             state.counts.not_kept += 1;
         }
@@ -96,27 +101,5 @@ impl Drop for Lease {
             state.release(loan);
         }
         shared.go_on(state);
-    }
-}
-
-impl Shared {
-    /// A sample that is to stay in memory and found no room there until now gets it. Returns the tier that has no room.
-    fn settle_in_memory(&self, sample: SampleId, block: &Arc<Block>) -> Option<TierId> {
-        if block.is_kept() {
-            return None;
-        }
-        let memories =
-            self.stores
-                .tiers
-                .iter()
-                .enumerate()
-                .filter_map(|(index, store)| match store {
-                    Store::Memory(memory) => Some((TierId(index as u8 + 1), memory)),
-                    Store::Nothing | Store::Disk(..) => None,
-                });
-        memories
-            .filter(|(_, memory)| !memory.settle(sample))
-            .map(|(tier, _)| tier)
-            .next()
     }
 }

@@ -16,7 +16,7 @@ use super::error::JobError;
 use super::looks::Looks;
 use super::shelf::Shelf;
 use super::state::State;
-use super::stores::{Closable, Grant, Store, Stores};
+use super::stores::{Grant, Stores};
 use super::threads::{Auto, Lanes};
 use super::window::Window;
 use super::{Began, CLOSE_MAX, Consumer, Job, JobSpec, Shared};
@@ -26,7 +26,7 @@ use crate::desk::Desk;
 use crate::fork;
 use crate::machine;
 use crate::pool::{Pool, Work};
-use crate::tier::{DiskSpec, DiskTier, DiskView, MemoryTier};
+use crate::tier::{self, DiskSpec, DiskTier, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
 
 /// Staged ahead to begin with, at least: little, as memory that nobody has touched yet may be slower than the storage.
@@ -267,16 +267,12 @@ impl Job {
         ))?;
         let mut tiers = Vec::new();
         for tier in &spec.config.tiers {
-            let store = match &tier.kind {
-                _ if tier.capacity_bytes == 0 || !does_keep => Store::Nothing,
-                TierKind::Memory => Store::Memory(MemoryTier::new(Arc::clone(&arena), granted)),
-                TierKind::Disk { .. } => {
-                    let disk = open_disk(pool, &spec, tier)?;
-                    let capacity_bytes = disk.capacity().0;
-                    Store::Disk(Box::new(Closable::new(disk)), capacity_bytes)
-                }
+            let opened: Box<dyn tier::Tier> = match &tier.kind {
+                _ if tier.capacity_bytes == 0 || !does_keep => Box::new(Nowhere),
+                TierKind::Memory => Box::new(MemoryTier::new(Arc::clone(&arena), granted)),
+                TierKind::Disk { .. } => Box::new(open_disk(pool, &spec, tier)?),
             };
-            tiers.push(store);
+            tiers.push(opened);
         }
         Ok((Stores { arena, tiers }, grant))
     }
@@ -331,11 +327,8 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> JobError {
 
 /// What has to be looked at in the source before a tier's copy is served.
 fn looks(spec: &JobSpec, stores: &Stores) -> Looks {
-    let on_disk = stores
-        .tiers
-        .iter()
-        .any(|store| matches!(store, Store::Disk(..)));
-    if on_disk && !spec.config.source.immutable {
+    let lasts = stores.tiers.iter().any(|tier| tier.outlasts_jobs());
+    if lasts && !spec.config.source.immutable {
         Looks::of(spec.catalog.len())
     } else {
         Looks::at_nothing()

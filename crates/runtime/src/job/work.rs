@@ -17,13 +17,12 @@ use foresee_image::Scratch;
 use super::Shared;
 use super::spec::OnError;
 use super::state::{Call, Failure, Raw, Slot, Staged, State, Task, Way};
-use super::stores::{Closable, Store};
-use crate::arena::{Block, Part, Piece};
+use crate::arena::{Part, Piece};
 use crate::pool::Work;
 use crate::source::ReadError;
 use crate::stamp::Stamp;
 use crate::thread_time::ThreadTime;
-use crate::tier::{DiskTier, Found, Kept, Tier, TierError};
+use crate::tier::{Arrived, Found, Kept, Tier, TierError};
 
 /// A storage that stumbles gets this many more chances, each after a longer pause.
 const TRIES_MAX: u32 = 5;
@@ -186,12 +185,15 @@ impl Shared {
             let (sample, into) = (task.read.sample, filling.bytes_mut());
             let mut stamp = None;
             let found = match task.way {
-                Way::Tier(tier) => match self.stores.store(tier) {
-                    Store::Disk(disk, _) if self.is_known_at_once(disk, sample) => {
-                        disk.read_at_once(sample, into)
+                Way::Tier(tier) => {
+                    let tier = self.stores.tier(tier);
+                    if self.is_known_at_once(tier, sample) {
+                        tier.read_at_once(sample, into)
+                            .map_err(|error| error.cause.into())
+                    } else {
+                        Ok(false)
                     }
-                    Store::Disk(..) | Store::Memory(_) | Store::Nothing => Ok(false),
-                },
+                }
                 Way::Source => {
                     let read = self.spec.source.read(sample, into);
                     read.map(|found| {
@@ -286,19 +288,16 @@ impl Shared {
         into: &mut [u8],
         done: &mut Done,
     ) -> Result<(), ReadError> {
-        let found = match self.stores.store(tier) {
-            Store::Disk(disk, _) if !self.is_known(disk, sample) => {
-                done.stale = true;
-                self.fetch_from_source(sample, into, done)?;
-                if !self.is_kept(sample, disk.keep(sample, into, done.stamp)) {
-                    done.lost_from = Some(tier);
-                }
-                return Ok(());
+        let store = self.stores.tier(tier);
+        if !self.is_known(store, sample) {
+            done.stale = true;
+            self.fetch_from_source(sample, into, done)?;
+            if !self.is_kept(sample, store.keep(sample, into, done.stamp)) {
+                done.lost_from = Some(tier);
             }
-            Store::Disk(disk, _) => disk.read(sample, into),
-            Store::Memory(memory) => memory.read(sample, into),
-            Store::Nothing => Ok(Found::NotHeld),
-        };
+            return Ok(());
+        }
+        let found = store.read(sample, into);
         if let Err(error) = &found {
             tracing::warn!("{error}; reading from the source");
         }
@@ -309,17 +308,17 @@ impl Shared {
         self.fetch_from_source(sample, into, done)
     }
 
-    /// Whether what a tier on disk holds of a sample is known to be what the source has, or had during this job; looks there
-    /// the first time. What cannot be looked at is read: that says why.
-    fn is_known(&self, disk: &Closable, sample: SampleId) -> bool {
-        if !self.looks.are_due(sample) {
+    /// Whether what a tier holds of a sample is known to be what the source has, or had during this job; looks there the
+    /// first time, if it may be of an earlier one. What cannot be looked at is read: that says why.
+    fn is_known(&self, tier: &dyn Tier, sample: SampleId) -> bool {
+        if !self.is_look_due(tier, sample) {
             return true;
         }
         let began = Instant::now();
         let now = self.spec.source.look(sample);
         self.looks.took(began.elapsed());
         let known = match now {
-            Ok(Some(now)) => disk.is_current(sample, &now),
+            Ok(Some(now)) => tier.is_current(sample, &now),
             Ok(None) => true,
             Err(_) => false,
         };
@@ -330,8 +329,12 @@ impl Shared {
     }
 
     /// The same for the trainer, which looks only where that has been quick.
-    fn is_known_at_once(&self, disk: &Closable, sample: SampleId) -> bool {
-        !self.looks.are_due(sample) || (self.looks.are_quick() && self.is_known(disk, sample))
+    fn is_known_at_once(&self, tier: &dyn Tier, sample: SampleId) -> bool {
+        !self.is_look_due(tier, sample) || (self.looks.are_quick() && self.is_known(tier, sample))
+    }
+
+    fn is_look_due(&self, tier: &dyn Tier, sample: SampleId) -> bool {
+        tier.outlasts_jobs() && self.looks.are_due(sample)
     }
 
     /// Makes of a sample what the trainer wants of it, in its place in the batch.
@@ -425,8 +428,14 @@ impl Shared {
             Raw::Held(block) => Some(block),
             Raw::Passing => None,
         };
+        let arrived = block
+            .as_ref()
+            .map_or(Arrived::Buffer(buffer), Arrived::Block);
         // Before the trainer has it, who may change it.
-        let keeping = self.keeping(&read, block.as_ref(), buffer);
+        let to_keep = read.keep.map(|tier| {
+            let tier = self.stores.tier(tier);
+            (tier, tier.secure(arrived))
+        });
         let mut state = self.state();
         self.account(&mut state, &read, done);
         if state.generation != generation {
@@ -437,34 +446,28 @@ impl Shared {
         if let Some((place, piece)) = place.zip(part.map(|(part, _)| part.share()).or_else(whole)) {
             state.settle_slot(place, Slot::Ready(done.staged(piece, read.sample)));
         }
-        let Some(tier) = read.keep else {
+        let Some((tier, secured)) = to_keep else {
             state.complete(&read, true);
             state.lanes.end(lane);
             return state;
         };
-        let kept = match (self.stores.store(tier), keeping) {
-            (Store::Memory(memory), Keeping::Block(block)) => {
-                memory.hold(read.sample, block);
-                true
+        let keep = || {
+            let kept = tier.keep_secured(read.sample, arrived, secured, done.stamp);
+            self.is_kept(read.sample, kept)
+        };
+        let kept = if tier.writes_files() {
+            state.keeping += 1;
+            drop(state);
+            self.wake_trainer();
+            let kept = keep();
+            state = self.state();
+            state.keeping -= 1;
+            if state.keeping == 0 {
+                self.ready.notify_all();
             }
-            (Store::Memory(memory), _) => {
-                self.is_kept(read.sample, memory.keep(read.sample, buffer, done.stamp))
-            }
-            (Store::Disk(disk, _), Keeping::Sum(sum)) => {
-                state.keeping += 1;
-                drop(state);
-                self.wake_trainer();
-                let data = block.as_ref().map_or(buffer, |block| block.bytes());
-                let kept = disk.keep_summed(read.sample, data, sum, done.stamp);
-                let kept = self.is_kept(read.sample, kept);
-                state = self.state();
-                state.keeping -= 1;
-                if state.keeping == 0 {
-                    self.ready.notify_all();
-                }
-                kept
-            }
-            (Store::Disk(..) | Store::Nothing, _) => false,
+            kept
+        } else {
+            keep()
         };
         state.lanes.end(lane);
         if state.generation == generation {
@@ -473,19 +476,6 @@ impl Shared {
         // Whoever waited for it to arrive can go on.
         self.pool.signal();
         state
-    }
-
-    /// What a tier needs of a sample as it was read.
-    fn keeping(&self, read: &Read, block: Option<&Arc<Block>>, buffer: &[u8]) -> Keeping {
-        match (read.keep.map(|tier| self.stores.store(tier)), block) {
-            (Some(Store::Memory(memory)), Some(block)) => {
-                Keeping::Block(memory.own(Arc::clone(block)))
-            }
-            (Some(Store::Disk(..)), _) => {
-                Keeping::Sum(DiskTier::sum(block.map_or(buffer, |block| block.bytes())))
-            }
-            _ => Keeping::Nothing,
-        }
     }
 
     fn account(&self, state: &mut State, read: &Read, done: &Done) {
@@ -660,13 +650,4 @@ fn bytes_of<'a>(raw: &'a Raw, buffer: &'a [u8]) -> &'a [u8] {
         Raw::Held(block) => block.bytes(),
         Raw::Passing => buffer,
     }
-}
-
-/// What a tier needs of a sample that the trainer has, too.
-enum Keeping {
-    Nothing,
-    /// Bytes that nobody else can change.
-    Block(Arc<Block>),
-    /// What the bytes added up to: what was changed on its way to the disk is a miss later, never a wrong sample.
-    Sum(u64),
 }

@@ -1,5 +1,7 @@
 //! What every tier must do, checked from outside. An implementation's tests call [`check`] with a way to make an empty
-//! tier of so many bytes for the samples of [`catalog`].
+//! tier of so many bytes for the samples of [`catalog`], and [`check_closing`] if jobs have it; one that is switched off
+//! passes [`check_holds_nothing`]. In debug builds the calls that may be made with a job's lock are made so that writing a
+//! file would be noticed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -8,7 +10,8 @@ use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 
-use super::{Found, Kept, Tier};
+use super::{Arrived, Found, Kept, Place, Secured, Shared, Tier, forbid_writes};
+use crate::stamp::Stamp;
 
 /// Size of most samples: a multiple of every usual alignment, so that a tier that rounds up is exact as well.
 const SIZE: u64 = 4096;
@@ -36,7 +39,49 @@ pub fn check(make: &mut dyn FnMut(Bytes) -> Box<dyn Tier>) {
     capacity_is_exact(&*make(Bytes(10 * SIZE + SIZE - 1)));
     evicting_makes_room(&*make(Bytes(16 * SIZE)));
     keeping_again_replaces(&*make(Bytes(4 * SIZE)));
+    what_is_shared_is_what_was_kept(&*make(Bytes(4 * SIZE)));
+    a_place_is_where_a_sample_stays(&*make(Bytes(2 * SIZE)));
+    what_changes_after_it_was_secured_is_not_served(&*make(Bytes(2 * SIZE)));
+    only_what_was_kept_as_it_is_now_is_current(&*make(Bytes(2 * SIZE)));
+    what_is_held_has_its_place(&*make(Bytes(2 * SIZE)));
     threads_get_whole_samples(&*make(Bytes(u64::from(EQUAL) / 2 * SIZE)));
+}
+
+/// Checks that a tier can be let go of.
+///
+/// # Panics
+/// If it does not end as every tier of a job must.
+pub fn check_closing(make: &mut dyn FnMut(Bytes) -> Box<dyn Tier>) {
+    let tier = make(Bytes(4 * SIZE));
+    assert_eq!(keep(&*tier, SampleId(0), 0), Kept::Yes);
+    let shared = tier.share(SampleId(0));
+    tier.close();
+    tier.close();
+    assert_eq!(tier.capacity(), Bytes(4 * SIZE), "it is what it was");
+    assert_eq!(read(&*tier, SampleId(0)), None, "nothing is found");
+    assert!(tier.held().is_empty());
+    tier.evict(SampleId(0));
+    if let Shared::Block(block) = shared {
+        assert_eq!(block.bytes(), bytes(SampleId(0), 0), "others still have it");
+    }
+}
+
+/// Checks a tier that is switched off.
+///
+/// # Panics
+/// If it has room, or holds anything.
+pub fn check_holds_nothing(tier: &dyn Tier) {
+    let sample = SampleId(1);
+    assert_eq!(tier.capacity(), Bytes(0));
+    assert!(tier.is_closed_to(Bytes(1)) && !tier.writes_files() && !tier.outlasts_jobs());
+    assert!(!matches!(tier.place(Bytes(SIZE)), Place::Here(_)));
+    assert_eq!(keep(tier, sample, 0), Kept::NoRoom);
+    assert_eq!(read(tier, sample), None);
+    assert!(!matches!(share(tier, sample), Shared::Block(_)));
+    evict(tier, sample);
+    assert!(tier.settle(sample) && !tier.give_up(sample));
+    assert!(tier.held().is_empty());
+    tier.close();
 }
 
 fn returns_what_was_kept(tier: &dyn Tier) {
@@ -65,9 +110,9 @@ fn a_miss_is_a_value(tier: &dyn Tier) {
         None,
         "a sample that was never kept"
     );
-    tier.evict(SampleId(1));
+    evict(tier, SampleId(1));
     assert_eq!(keep(tier, SampleId(1), 0), Kept::Yes);
-    tier.evict(SampleId(1));
+    evict(tier, SampleId(1));
     assert_eq!(read(tier, SampleId(1)), None, "a sample that was evicted");
     assert!(tier.held().is_empty());
 }
@@ -103,7 +148,7 @@ fn evicting_makes_room(tier: &dyn Tier) {
     // Every other one, so that the room is in pieces; then its neighbours, so that it is in one.
     for sample in (0..16).step_by(2).chain((1..16).step_by(2)).map(SampleId) {
         assert_eq!(keep(tier, SampleId(sample.0 + 16), 0), Kept::NoRoom);
-        tier.evict(sample);
+        evict(tier, sample);
         assert_eq!(
             keep(tier, SampleId(sample.0 + 16), 0),
             Kept::Yes,
@@ -139,6 +184,107 @@ fn keeping_again_replaces(tier: &dyn Tier) {
     );
 }
 
+fn what_is_shared_is_what_was_kept(tier: &dyn Tier) {
+    let samples = [0, 1, 2, 3].map(SampleId);
+    let shares = !matches!(share(tier, samples[0]), Shared::Never);
+    for sample in samples {
+        assert_eq!(keep(tier, sample, 1), Kept::Yes);
+    }
+    for sample in samples {
+        match share(tier, sample) {
+            Shared::Block(block) => assert_eq!(block.bytes(), bytes(sample, 1)),
+            Shared::NotHeld => panic!("sample {sample} is held"),
+            Shared::Never => assert!(!shares, "a tier shares its samples or does not"),
+        }
+    }
+    evict(tier, samples[0]);
+    assert!(
+        !matches!(share(tier, samples[0]), Shared::Block(_)),
+        "what was evicted is not shared"
+    );
+}
+
+fn a_place_is_where_a_sample_stays(tier: &dyn Tier) {
+    let place = |sample: SampleId| {
+        let _at_once = forbid_writes();
+        match tier.place(catalog().size(sample)) {
+            Place::Here(filling) => Some(filling),
+            Place::Full => panic!("there is room for sample {sample}"),
+            Place::Anywhere => None,
+        }
+    };
+    for sample in [0, 1].map(SampleId) {
+        let Some(mut filling) = place(sample) else {
+            return;
+        };
+        filling.bytes_mut().copy_from_slice(&bytes(sample, 0));
+        let block = filling.share();
+        let arrived = Arrived::Block(&block);
+        let kept = tier.keep_secured(sample, arrived, tier.secure(arrived), None);
+        assert_eq!(kept.ok(), Some(Kept::Yes));
+        let Shared::Block(shared) = share(tier, sample) else {
+            panic!("sample {sample} stays where it was read to");
+        };
+        assert_eq!(shared.bytes().as_ptr(), block.bytes().as_ptr());
+        assert_eq!(read(tier, sample), Some(0));
+    }
+    assert_eq!(
+        keep(tier, SampleId(2), 0),
+        Kept::NoRoom,
+        "what came to its place counts"
+    );
+}
+
+fn what_changes_after_it_was_secured_is_not_served(tier: &dyn Tier) {
+    let sample = SampleId(1);
+    let (as_read, changed) = (bytes(sample, 0), bytes(sample, 1));
+    let secured = {
+        let _no_files = forbid_writes();
+        tier.secure(Arrived::Buffer(&as_read))
+    };
+    // A tier that needs nothing has its own bytes, or none that anybody could change.
+    if matches!(secured, Secured::Nothing) {
+        return;
+    }
+    let kept = tier.keep_secured(sample, Arrived::Buffer(&changed), secured, None);
+    assert!(kept.is_ok());
+    assert!(
+        matches!(read(tier, sample), None | Some(0)),
+        "it is what came from the source, or a miss"
+    );
+}
+
+fn only_what_was_kept_as_it_is_now_is_current(tier: &dyn Tier) {
+    let stamp = |inode| Stamp {
+        size_bytes: SIZE,
+        inode,
+        trusted: true,
+        ..Stamp::default()
+    };
+    let sample = SampleId(1);
+    let kept = tier.keep(sample, &bytes(sample, 0), Some(stamp(1)));
+    assert_eq!(kept.ok(), Some(Kept::Yes));
+    let _no_files = forbid_writes();
+    assert!(tier.is_current(sample, &stamp(1)));
+    if tier.outlasts_jobs() {
+        assert!(!tier.is_current(sample, &stamp(2)), "it is another file");
+        assert!(!tier.is_current(SampleId(0), &stamp(1)), "it is not held");
+    }
+}
+
+fn what_is_held_has_its_place(tier: &dyn Tier) {
+    assert_eq!(tier.capacity(), Bytes(2 * SIZE));
+    assert!(tier.held().is_empty() && !tier.is_closed_to(Bytes(SIZE)));
+    let sample = SampleId(1);
+    assert_eq!(keep(tier, sample, 0), Kept::Yes);
+    {
+        let _at_once = forbid_writes();
+        assert!(tier.settle(sample) && !tier.give_up(sample));
+        assert!(tier.settle(SampleId(0)) && !tier.give_up(SampleId(0)));
+    }
+    assert_eq!(read(tier, sample), Some(0));
+}
+
 fn threads_get_whole_samples(tier: &dyn Tier) {
     let read_whole = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -158,7 +304,7 @@ fn threads_get_whole_samples(tier: &dyn Tier) {
     );
     for sample in tier.held() {
         assert!(read(tier, sample).is_some(), "what is held can be read");
-        tier.evict(sample);
+        evict(tier, sample);
     }
     for sample in (0..EQUAL / 2).map(SampleId) {
         assert_eq!(keep(tier, sample, 0), Kept::Yes, "no room was lost");
@@ -171,27 +317,48 @@ fn act_at_random(tier: &dyn Tier, random: u64, read_whole: &AtomicU64) {
         0..=1 => {
             keep(tier, sample, random >> 40 & 3);
         }
-        2 => tier.evict(sample),
+        2 => evict(tier, sample),
         _ => {
             read_whole.fetch_add(u64::from(read(tier, sample).is_some()), Ordering::Relaxed);
         }
     }
 }
 
+/// With the job's lock, where that is allowed.
 fn keep(tier: &dyn Tier, sample: SampleId, version: u64) -> Kept {
+    let _at_once = (!tier.writes_files()).then(forbid_writes);
     match tier.keep(sample, &bytes(sample, version), None) {
         Ok(kept) => kept,
         Err(error) => panic!("keep: {error}"),
     }
 }
 
+fn evict(tier: &dyn Tier, sample: SampleId) {
+    let _at_once = forbid_writes();
+    tier.evict(sample);
+}
+
+fn share(tier: &dyn Tier, sample: SampleId) -> Shared {
+    let _at_once = forbid_writes();
+    tier.share(sample)
+}
+
 /// Which version of a sample is held; it must be one of those that were kept, as a whole.
 fn read(tier: &dyn Tier, sample: SampleId) -> Option<u64> {
     let mut into = vec![0; catalog().size(sample).0 as usize];
+    // Who must not wait may be refused, but never gets anything else.
+    let at_once = {
+        let _at_once = forbid_writes();
+        tier.read_at_once(sample, &mut into)
+    };
+    assert!(at_once.is_ok());
+    if matches!(at_once, Ok(true)) {
+        assert!(version_of(sample, &into).is_some());
+    }
     match tier.read(sample, &mut into) {
         Ok(Found::NotHeld) => None,
         Ok(Found::Yes) => {
-            let version = (0..4).find(|&version| into == bytes(sample, version));
+            let version = version_of(sample, &into);
             assert!(
                 version.is_some(),
                 "sample {sample} is read as it was never kept"
@@ -200,6 +367,10 @@ fn read(tier: &dyn Tier, sample: SampleId) -> Option<u64> {
         }
         Err(error) => panic!("read: {error}"),
     }
+}
+
+fn version_of(sample: SampleId, data: &[u8]) -> Option<u64> {
+    (0..4).find(|&version| data == bytes(sample, version))
 }
 
 /// The bytes of a version of a sample, unlike those of any other, but for the shortest samples.
@@ -227,7 +398,6 @@ mod tests {
 
     use super::super::TierError;
     use super::*;
-    use crate::stamp::Stamp;
 
     /// The simplest tier there is.
     struct Plain {
@@ -236,7 +406,18 @@ mod tests {
     }
 
     impl Tier for Plain {
-        fn keep(&self, sample: SampleId, data: &[u8], _: Option<Stamp>) -> Result<Kept, TierError> {
+        fn capacity(&self) -> Bytes {
+            Bytes(self.capacity)
+        }
+
+        fn keep_secured(
+            &self,
+            sample: SampleId,
+            arrived: Arrived<'_>,
+            _: Secured,
+            _: Option<Stamp>,
+        ) -> Result<Kept, TierError> {
+            let data = arrived.bytes();
             let mut held = self.held.lock().unwrap();
             let others: usize = held
                 .iter()
@@ -282,8 +463,19 @@ mod tests {
     struct Boundless(Plain);
 
     impl Tier for Boundless {
-        fn keep(&self, sample: SampleId, data: &[u8], _: Option<Stamp>) -> Result<Kept, TierError> {
-            self.0.held.lock().unwrap().insert(sample, data.to_vec());
+        fn capacity(&self) -> Bytes {
+            self.0.capacity()
+        }
+
+        fn keep_secured(
+            &self,
+            sample: SampleId,
+            arrived: Arrived<'_>,
+            _: Secured,
+            _: Option<Stamp>,
+        ) -> Result<Kept, TierError> {
+            let data = arrived.bytes().to_vec();
+            self.0.held.lock().unwrap().insert(sample, data);
             Ok(Kept::Yes)
         }
 

@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foresee_core::ids::SampleId;
+use foresee_core::units::Bytes;
 
-use super::{Found, Kept, Tier, TierError};
+use super::{Arrived, Found, Kept, Place, Secured, Shared, Tier, TierError};
 use crate::arena::{Arena, Block, Keeps};
 use crate::stamp::Stamp;
 
@@ -29,15 +30,23 @@ struct Held {
 }
 
 impl Held {
-    fn insert(&mut self, sample: SampleId, block: Arc<Block>) {
+    /// Gives what was held of the sample before.
+    fn insert(&mut self, sample: SampleId, block: Arc<Block>) -> Option<Arc<Block>> {
         self.bytes += block.bytes().len() as u64;
         let old = self.blocks.insert(sample, block);
-        self.bytes -= old.map_or(0, |old| old.bytes().len() as u64);
+        self.bytes -= bytes_of(old.as_ref());
+        old
     }
 
-    fn remove(&mut self, sample: SampleId) {
+    fn remove(&mut self, sample: SampleId) -> Option<Arc<Block>> {
         let old = self.blocks.remove(&sample);
-        self.bytes -= old.map_or(0, |old| old.bytes().len() as u64);
+        self.bytes -= bytes_of(old.as_ref());
+        old
+    }
+
+    /// What a sample takes of the budget.
+    fn bytes_of(&self, sample: SampleId) -> u64 {
+        bytes_of(self.blocks.get(&sample))
     }
 
     fn is(&self, sample: SampleId, block: &Arc<Block>) -> bool {
@@ -55,6 +64,10 @@ impl Held {
     }
 }
 
+fn bytes_of(block: Option<&Arc<Block>>) -> u64 {
+    block.map_or(0, |block| block.bytes().len() as u64)
+}
+
 impl MemoryTier {
     /// In the kept part of an arena, for so many bytes.
     pub(crate) fn new(arena: Arc<Arena>, capacity_bytes: u64) -> Self {
@@ -63,11 +76,6 @@ impl MemoryTier {
             capacity_bytes,
             held: Mutex::default(),
         }
-    }
-
-    /// What it may hold.
-    pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
     }
 
     /// A tier of its own, for so many bytes in at most `samples` samples.
@@ -85,54 +93,20 @@ impl MemoryTier {
         ))
     }
 
-    /// Drops all samples; those in other hands live on.
-    pub(crate) fn clear(&self) {
-        *self.held() = Held::default();
-    }
-
-    /// A share of a sample that is held, or a copy of one that has not found its place yet.
-    pub(crate) fn share(&self, sample: SampleId) -> Option<Arc<Block>> {
+    /// A sample that is held, or a copy of one that has not found its place yet.
+    fn block(&self, sample: SampleId) -> Option<Arc<Block>> {
         let block = self.held().blocks.get(&sample).cloned()?;
-        Some(if block.is_kept() {
-            block
-        } else {
-            self.moved(sample, &block).unwrap_or_else(|| block.copy())
-        })
-    }
-
-    /// What is held of a sample that others have, too.
-    pub(crate) fn own(&self, block: Arc<Block>) -> Arc<Block> {
         if block.is_kept() {
-            return block;
+            return Some(block);
         }
-        self.arena
-            .keep_copy(block.bytes())
-            .unwrap_or_else(|| block.copy())
+        let moved = self.moved(sample, &block);
+        Some(moved.unwrap_or_else(|| block.copy()))
     }
 
-    /// Holds a block: in the tier's part of the arena, or for the time being one that nobody else has
-    /// ([`MemoryTier::own`], [`MemoryTier::settle`]).
-    pub(crate) fn hold(&self, sample: SampleId, block: Arc<Block>) {
-        self.held().insert(sample, block);
-    }
-
-    /// The trainer is done with a sample that may have found no room in the tier's part of the arena: it moves there. False
-    /// where there is no room even now: then it is to be given up ([`MemoryTier::give_up`]).
-    pub(crate) fn settle(&self, sample: SampleId) -> bool {
-        let Some(block) = self.held().unsettled(sample) else {
-            return true;
-        };
-        self.moved(sample, &block).is_some()
-    }
-
-    /// Holds a sample no more that found no room; false where it has found some by now, or is not held.
-    pub(crate) fn give_up(&self, sample: SampleId) -> bool {
-        let mut held = self.held();
-        let is_unsettled = held.unsettled(sample).is_some();
-        if is_unsettled {
-            held.remove(sample);
-        }
-        is_unsettled
+    /// A copy of a sample that found no room: what is held of it from before makes way.
+    fn in_place_of(&self, sample: SampleId, data: &[u8]) -> Option<Arc<Block>> {
+        self.evict(sample);
+        self.arena.keep_copy(data)
     }
 
     /// Moves what is held to the tier's part of the arena, if there is room now.
@@ -151,40 +125,101 @@ impl MemoryTier {
 }
 
 impl Tier for MemoryTier {
-    /// What is in memory is of this job: nobody asks later what it was.
-    fn keep(&self, sample: SampleId, data: &[u8], _: Option<Stamp>) -> Result<Kept, TierError> {
-        let held = self.held().blocks.get(&sample).cloned();
-        if held.is_some_and(|held| held.bytes() == data) {
-            return Ok(Kept::Yes);
-        }
-        self.evict(sample);
-        // The arena has room for what alignment costs; the budget is for samples.
-        if self.held().bytes + data.len() as u64 > self.capacity_bytes {
-            return Ok(Kept::NoRoom);
-        }
-        let Some(block) = self.arena.keep_copy(data) else {
-            return Ok(Kept::NoRoom);
-        };
-        self.hold(sample, block);
-        Ok(Kept::Yes)
-    }
-
-    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
-        let Some(block) = self.share(sample) else {
-            return Ok(Found::NotHeld);
-        };
-        into.copy_from_slice(block.bytes());
-        Ok(Found::Yes)
-    }
-
-    fn evict(&self, sample: SampleId) {
-        self.held().remove(sample);
+    fn capacity(&self) -> Bytes {
+        Bytes(self.capacity_bytes)
     }
 
     fn held(&self) -> Vec<SampleId> {
         let mut samples: Vec<SampleId> = self.held().blocks.keys().copied().collect();
         samples.sort_unstable();
         samples
+    }
+
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
+        let Some(block) = self.block(sample) else {
+            return Ok(Found::NotHeld);
+        };
+        into.copy_from_slice(block.bytes());
+        Ok(Found::Yes)
+    }
+
+    /// What is in memory is of this job: nobody asks later what it was.
+    fn keep_secured(
+        &self,
+        sample: SampleId,
+        arrived: Arrived<'_>,
+        secured: Secured,
+        _: Option<Stamp>,
+    ) -> Result<Kept, TierError> {
+        let block = match secured {
+            Secured::Block(block) => Some(block),
+            Secured::Nothing | Secured::Sum(_) => self.in_place_of(sample, arrived.bytes()),
+        };
+        let Some(block) = block else {
+            return Ok(Kept::NoRoom);
+        };
+        let len = block.bytes().len() as u64;
+        let mut held = self.held();
+        // The arena has room for what alignment costs; the budget is for samples.
+        if held.bytes - held.bytes_of(sample) + len > self.capacity_bytes {
+            return Ok(Kept::NoRoom);
+        }
+        let old = held.insert(sample, block);
+        drop(held);
+        // After the lock: its memory is given back.
+        drop(old);
+        Ok(Kept::Yes)
+    }
+
+    fn evict(&self, sample: SampleId) {
+        let old = self.held().remove(sample);
+        drop(old);
+    }
+
+    fn share(&self, sample: SampleId) -> Shared {
+        self.block(sample).map_or(Shared::NotHeld, Shared::Block)
+    }
+
+    fn place(&self, bytes: Bytes) -> Place {
+        let place = self.arena.keep(bytes.0 as usize);
+        place.map_or(Place::Full, Place::Here)
+    }
+
+    /// What lies where it stays is sure; else there is a copy, there if there is room. A thread's buffer is sure as well.
+    fn secure(&self, arrived: Arrived<'_>) -> Secured {
+        match arrived {
+            Arrived::Block(block) if block.is_kept() => Secured::Block(Arc::clone(block)),
+            Arrived::Block(block) => {
+                let copy = self.arena.keep_copy(block.bytes());
+                Secured::Block(copy.unwrap_or_else(|| block.copy()))
+            }
+            Arrived::Buffer(bytes) => {
+                let copy = self.arena.keep_copy(bytes);
+                copy.map_or(Secured::Nothing, Secured::Block)
+            }
+        }
+    }
+
+    fn settle(&self, sample: SampleId) -> bool {
+        let Some(block) = self.held().unsettled(sample) else {
+            return true;
+        };
+        self.moved(sample, &block).is_some()
+    }
+
+    fn give_up(&self, sample: SampleId) -> bool {
+        let mut held = self.held();
+        let is_unsettled = held.unsettled(sample).is_some();
+        if is_unsettled {
+            held.remove(sample);
+        }
+        is_unsettled
+    }
+
+    /// Samples in other hands live on.
+    fn close(&self) {
+        let all = std::mem::take(&mut *self.held());
+        drop(all);
     }
 }
 
@@ -196,74 +231,81 @@ mod tests {
     #[test]
     fn conforms() {
         let samples = u64::from(conformance::catalog().len());
-        conformance::check(&mut |capacity| {
+        let mut make = |capacity: Bytes| -> Box<dyn Tier> {
             Box::new(MemoryTier::with_capacity(capacity.0, samples).unwrap())
-        });
+        };
+        conformance::check(&mut make);
+        conformance::check_closing(&mut make);
+    }
+
+    /// Room for 64 bytes that are staged, and as many that are kept.
+    fn small() -> (Arc<Arena>, MemoryTier) {
+        let keeps = Keeps {
+            bytes: 64,
+            samples: 0,
+            largest: 64,
+        };
+        let arena = Arena::new(64, keeps).unwrap();
+        let tier = MemoryTier::new(Arc::clone(&arena), 64);
+        (arena, tier)
+    }
+
+    fn keep_block(tier: &MemoryTier, sample: u32, block: &Arc<Block>) {
+        let arrived = Arrived::Block(block);
+        let secured = tier.secure(arrived);
+        let kept = tier.keep_secured(SampleId(sample), arrived, secured, None);
+        assert_eq!(kept.unwrap(), Kept::Yes);
+    }
+
+    fn share(tier: &MemoryTier, sample: u32) -> Option<Arc<Block>> {
+        match tier.share(SampleId(sample)) {
+            Shared::Block(block) => Some(block),
+            Shared::NotHeld => None,
+            Shared::Never => unreachable!("samples in memory are shared"),
+        }
     }
 
     #[test]
     fn an_evicted_sample_lives_on_in_the_hands_that_have_it() {
         let tier = MemoryTier::with_capacity(64, 1).unwrap();
         assert_eq!(tier.keep(SampleId(1), &[7; 64], None).unwrap(), Kept::Yes);
-        let share = tier.share(SampleId(1)).unwrap();
+        let shared = share(&tier, 1).unwrap();
         tier.evict(SampleId(1));
-        assert!(tier.share(SampleId(1)).is_none());
-        assert_eq!(share.bytes(), [7; 64]);
+        assert!(share(&tier, 1).is_none());
+        assert_eq!(shared.bytes(), [7; 64]);
     }
 
     #[test]
     fn a_sample_that_found_no_room_moves_in_when_there_is_some() {
-        let arena = Arena::new(
-            64,
-            Keeps {
-                bytes: 64,
-                samples: 0,
-                largest: 64,
-            },
-        )
-        .unwrap();
-        let tier = MemoryTier::new(Arc::clone(&arena), 64);
+        let (arena, tier) = small();
         let old = arena.keep(64).unwrap();
         let mut filling = arena.stage(3).unwrap();
         filling.bytes_mut().copy_from_slice(b"new");
-        tier.hold(SampleId(1), tier.own(filling.share()));
-        assert!(!tier.share(SampleId(1)).unwrap().is_kept());
+        keep_block(&tier, 1, &filling.share());
+        assert!(!share(&tier, 1).unwrap().is_kept());
         drop(old);
         assert!(tier.settle(SampleId(1)));
         assert!(
             arena.stage(64).is_some(),
             "the staging buffer is free again"
         );
-        let share = tier.share(SampleId(1)).unwrap();
-        assert!(share.is_kept());
-        assert_eq!(share.bytes(), b"new");
+        let shared = share(&tier, 1).unwrap();
+        assert!(shared.is_kept());
+        assert_eq!(shared.bytes(), b"new");
     }
 
     #[test]
     fn what_is_held_outside_of_its_place_nobody_else_has() {
-        let arena = Arena::new(
-            64,
-            Keeps {
-                bytes: 64,
-                samples: 0,
-                largest: 64,
-            },
-        )
-        .unwrap();
-        let tier = MemoryTier::new(Arc::clone(&arena), 64);
+        let (arena, tier) = small();
         let _old = arena.keep(64).unwrap();
         let staged = arena.stage(3).unwrap().share();
-        tier.hold(SampleId(1), tier.own(Arc::clone(&staged)));
-        let shares = [
-            tier.share(SampleId(1)).unwrap(),
-            tier.share(SampleId(1)).unwrap(),
-            staged,
-        ];
+        keep_block(&tier, 1, &staged);
+        let shares = [share(&tier, 1).unwrap(), share(&tier, 1).unwrap(), staged];
         let places = shares.map(|share| share.bytes().as_ptr());
         let held = tier.held().blocks[&SampleId(1)].bytes().as_ptr();
         assert!(places[0] != places[1] && !places.contains(&held));
         assert!(!tier.settle(SampleId(1)), "there is no room");
         assert!(tier.give_up(SampleId(1)) && !tier.give_up(SampleId(1)));
-        assert!(tier.share(SampleId(1)).is_none());
+        assert!(share(&tier, 1).is_none());
     }
 }

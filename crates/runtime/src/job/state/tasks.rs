@@ -12,7 +12,8 @@ use foresee_core::units::Seconds;
 
 use super::{Slot, Staged, State};
 use crate::arena::{Block, Filling, Part, Piece};
-use crate::job::stores::{Store, Stores};
+use crate::job::stores::Stores;
+use crate::tier::Shared;
 
 /// Reads that may wait for a thread: enough that no thread waits for the lock, few enough that the order stays fresh.
 const QUEUE_MAX: usize = 64;
@@ -136,11 +137,11 @@ impl State {
         }
         let until = self.first + wanted + OWN_AHEAD;
         let is_own = |task: &&Task| {
-            let stays_in_memory = task
+            let writes_files = task
                 .read
                 .keep
-                .is_none_or(|tier| matches!(stores.store(tier), Store::Memory(_)));
-            stays_in_memory && !task.tried && task.place.is_some_and(|place| place < until)
+                .is_some_and(|tier| stores.tier(tier).writes_files());
+            !writes_files && !task.tried && task.place.is_some_and(|place| place < until)
         };
         self.queue.front().filter(is_own)?;
         let task = self.queue.pop_front()?;
@@ -213,15 +214,18 @@ impl State {
     /// Finds a place for a sample that is to be staged.
     fn place(&mut self, read: Read, stores: &Stores) -> Option<Polled> {
         let mut way = Way::of(&read);
-        if let Way::Tier(tier) = way
-            && let Store::Memory(memory) = stores.store(tier)
-        {
-            if let Some(block) = memory.share(read.sample) {
-                self.stage_in_place(&read, block);
-                return None;
+        if let Way::Tier(tier) = way {
+            match stores.tier(tier).share(read.sample) {
+                Shared::Block(block) => {
+                    self.stage_in_place(&read, block);
+                    return None;
+                }
+                Shared::NotHeld => {
+                    self.lost(read.sample, tier);
+                    way = Way::Source;
+                }
+                Shared::Never => {}
             }
-            self.lost(read.sample, tier);
-            way = Way::Source;
         }
         let starving = self.hungry && self.slots.is_empty();
         let Some(filling) = stores.place(&read, starving) else {
@@ -244,22 +248,19 @@ impl State {
             return Some(Polled::Full);
         }
         let mut way = Way::of(&read);
-        let held = match way {
-            Way::Tier(tier) => match stores.store(tier) {
-                Store::Memory(memory) => Some((tier, memory.share(read.sample))),
-                Store::Nothing | Store::Disk(..) => None,
-            },
-            Way::Source => None,
-        };
-        let raw = match held {
-            Some((_, Some(block))) => Raw::Held(block),
-            Some((tier, None)) => {
-                self.lost(read.sample, tier);
-                way = Way::Source;
-                Raw::Passing
+        let mut held = None;
+        if let Way::Tier(tier) = way {
+            match stores.tier(tier).share(read.sample) {
+                Shared::Block(block) => held = Some(block),
+                Shared::NotHeld => {
+                    self.lost(read.sample, tier);
+                    way = Way::Source;
+                }
+                Shared::Never => {}
             }
-            None => stores.place_to_stay(&read).map_or(Raw::Passing, Raw::Fill),
-        };
+        }
+        let to_stay = || stores.place_to_stay(&read).map_or(Raw::Passing, Raw::Fill);
+        let raw = held.map_or_else(to_stay, Raw::Held);
         self.enqueue(read, way, raw, part);
         None
     }
@@ -305,7 +306,7 @@ impl State {
     /// Drops what the engine has evicted: nobody reads it any more.
     pub(in crate::job) fn evict(&mut self, stores: &Stores) {
         for gone in self.desk.evicted() {
-            stores.evict(gone.sample, gone.tier);
+            stores.tier(gone.tier).evict(gone.sample);
         }
     }
 

@@ -1,14 +1,14 @@
-//! What a disk tier holds and where, in memory and in its log, which change together. A sample that is read while it is
-//! evicted keeps its space until its last reader is done: readers share the entry, and whoever drops it last frees it.
+//! What a disk tier holds and where, in memory: no file is read or written here. What was evicted and is not noted in the
+//! log yet is remembered in order. A sample that is read while it is evicted keeps its space until its last reader is done:
+//! readers share the entry, and whoever drops it last frees it.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 
 use foresee_core::ids::SampleId;
 
 use super::entry::Entry;
-use super::log::Log;
+use super::log;
 use crate::extents::Extents;
 use crate::stamp::Stamp;
 
@@ -30,12 +30,13 @@ pub(super) struct Index {
     held: u64,
     /// How many records say what is held.
     records: u64,
-    log: Log,
+    /// What was evicted since the log was told last.
+    evicted: Vec<SampleId>,
 }
 
 impl Index {
-    /// An index of these entries, whose ranges are taken in `extents` and whose log says so.
-    pub(super) fn new(entries: HashMap<SampleId, Holding>, extents: Extents, log: Log) -> Self {
+    /// An index of these entries, whose ranges are taken in `extents`.
+    pub(super) fn new(entries: HashMap<SampleId, Holding>, extents: Extents) -> Self {
         let held = entries.values().map(|held| held.entry.len()).sum();
         let records = entries
             .values()
@@ -47,7 +48,7 @@ impl Index {
             leaving: 0,
             held,
             records,
-            log,
+            evicted: Vec::new(),
         }
     }
 
@@ -61,19 +62,17 @@ impl Index {
         self.entries.get(&sample)?.stamp
     }
 
-    /// The same bytes are what the sample is now, as another stamp says.
-    pub(super) fn restamp(&mut self, sample: SampleId, stamp: Option<Stamp>) -> io::Result<()> {
-        let Some(held) = self
-            .entries
-            .get_mut(&sample)
-            .filter(|held| held.stamp != stamp)
-        else {
-            return Ok(());
-        };
+    /// Whether it holds so many bytes of a sample that have this checksum.
+    pub(super) fn holds(&self, sample: SampleId, len: u64, sum: u64) -> bool {
+        self.get(sample)
+            .is_some_and(|held| held.sum == sum && held.len() == len)
+    }
+
+    /// The same bytes are what the sample is now, as another stamp says. Gives where they lie.
+    pub(super) fn restamp(&mut self, sample: SampleId, stamp: Option<Stamp>) -> Option<Arc<Entry>> {
+        let held = self.entries.get_mut(&sample)?;
         held.stamp = stamp;
-        self.log.admit(sample, &held.entry, stamp)?;
-        self.tidy();
-        Ok(())
+        Some(Arc::clone(&held.entry))
     }
 
     /// All held samples, in order.
@@ -93,41 +92,59 @@ impl Index {
         self.extents.free() + self.leaving
     }
 
-    /// A sample, whose ranges are taken, is held from here on. Where that cannot be noted, it is not, and its ranges are
-    /// free again.
-    pub(super) fn admit(
-        &mut self,
-        sample: SampleId,
-        entry: Entry,
-        stamp: Option<Stamp>,
-    ) -> io::Result<()> {
-        if let Err(cause) = self.log.admit(sample, &entry, stamp) {
-            self.free(&entry);
-            return Err(cause);
-        }
-        self.held += entry.len();
-        self.records += entry.parts().len() as u64;
-        let held = Holding {
-            entry: Arc::new(entry),
-            stamp,
-        };
-        if let Some(old) = self.entries.insert(sample, held) {
-            self.forget(old.entry);
-        }
-        self.tidy();
-        Ok(())
+    /// How many records say what is held.
+    pub(super) fn records(&self) -> u64 {
+        self.records
     }
 
-    /// A sample is held no longer. Where that cannot be noted, an index that is read again may say that it is held: then
-    /// its checksum says that it is not.
-    pub(super) fn evict(&mut self, sample: SampleId) -> io::Result<()> {
+    /// The records of those samples that are held.
+    pub(super) fn encoded(&self, samples: &[SampleId]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for &sample in samples {
+            if let Some(Holding { entry, stamp }) = self.entries.get(&sample) {
+                log::encode_admission(sample, entry, *stamp, &mut bytes);
+            }
+        }
+        bytes
+    }
+
+    /// A sample, whose ranges are taken, is held from here on.
+    pub(super) fn admit(&mut self, sample: SampleId, entry: Arc<Entry>, stamp: Option<Stamp>) {
+        self.held += entry.len();
+        self.records += entry.parts().len() as u64;
+        if let Some(old) = self.entries.insert(sample, Holding { entry, stamp }) {
+            self.forget(old.entry);
+        }
+    }
+
+    /// A sample is held no longer, which is still to be noted.
+    pub(super) fn evict(&mut self, sample: SampleId) {
         let Some(held) = self.entries.remove(&sample) else {
-            return Ok(());
+            return;
         };
-        let noted = self.log.evict(sample);
+        self.evicted.push(sample);
         self.forget(held.entry);
-        self.tidy();
-        noted
+    }
+
+    /// A sample that was admitted is not to be held after all, unless it has been replaced since.
+    pub(super) fn withdraw(&mut self, sample: SampleId, entry: &Arc<Entry>) {
+        if self
+            .get(sample)
+            .is_some_and(|held| Arc::ptr_eq(held, entry))
+        {
+            self.evict(sample);
+        }
+    }
+
+    /// What was evicted and is not noted, for who notes it now.
+    pub(super) fn take_evicted(&mut self) -> Vec<SampleId> {
+        std::mem::take(&mut self.evicted)
+    }
+
+    /// It could not be noted.
+    pub(super) fn put_back_evicted(&mut self, mut evicted: Vec<SampleId>) {
+        evicted.append(&mut self.evicted);
+        self.evicted = evicted;
     }
 
     /// The last reader of an evicted sample is done.
@@ -150,13 +167,6 @@ impl Index {
         match Arc::into_inner(entry) {
             Some(entry) => self.free(&entry),
             None => self.leaving += len,
-        }
-    }
-
-    fn tidy(&mut self) {
-        if self.log.is_long(self.records) {
-            self.log
-                .rewrite(self.entries.iter().map(|(&sample, held)| (sample, held)));
         }
     }
 }

@@ -13,10 +13,10 @@ use twox_hash::XxHash3_64;
 
 use super::entry::Entry;
 use super::folder::{Folder, INDEX, NEW_INDEX};
-use super::index::Holding;
 use super::segments::Shape;
 use crate::extents::Extent;
 use crate::stamp::{STAMP_BYTES, Stamp};
+use crate::tier::check_may_write;
 
 /// Length of a record.
 pub(super) const RECORD_BYTES: u64 = 40 + STAMP_BYTES as u64;
@@ -24,6 +24,8 @@ pub(super) const RECORD_BYTES: u64 = 40 + STAMP_BYTES as u64;
 const STAMP_AT: std::ops::Range<usize> = 32..32 + STAMP_BYTES;
 /// Length of the header.
 pub(super) const HEADER_BYTES: u64 = 56;
+/// So many samples are encoded at a time: 90 KB of records, for which nobody waits long.
+pub(super) const BATCH: usize = 1024;
 /// A small log is not worth a rewrite.
 const SLACK_BYTES: u64 = 64 << 10;
 
@@ -91,12 +93,13 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Writes a new index of what is held in place of the old one.
-    pub(super) fn create<'a>(
+    /// Writes a new index of what is held, given as records, in place of the old one.
+    pub(super) fn create(
         folder: &Folder,
         identity: Identity,
-        held: impl Iterator<Item = (SampleId, &'a Holding)>,
+        records: impl Iterator<Item = Vec<u8>>,
     ) -> io::Result<Self> {
+        check_may_write();
         let mut options = OpenOptions::new();
         let file = folder.open(
             NEW_INDEX,
@@ -105,10 +108,7 @@ impl Log {
         let mut writer = BufWriter::with_capacity(1 << 16, file);
         writer.write_all(&header(identity))?;
         let mut len = HEADER_BYTES;
-        let mut bytes = Vec::new();
-        for (sample, Holding { entry, stamp }) in held {
-            bytes.clear();
-            encode_admission(sample, entry, *stamp, &mut bytes);
+        for bytes in records {
             writer.write_all(&bytes)?;
             len += bytes.len() as u64;
         }
@@ -138,28 +138,30 @@ impl Log {
         })
     }
 
-    /// Notes that a sample is held. A held sample with the same number is replaced.
-    pub(super) fn admit(
+    /// Notes that samples are no longer held, and then that one is, which replaces what was held of it before.
+    pub(super) fn write(
         &mut self,
-        sample: SampleId,
-        entry: &Entry,
-        stamp: Option<Stamp>,
+        evicted: &[SampleId],
+        admitted: Option<(SampleId, &Entry, Option<Stamp>)>,
     ) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(RECORD_BYTES as usize * entry.parts().len());
-        encode_admission(sample, entry, stamp, &mut bytes);
+        let mut bytes = Vec::new();
+        for batch in evicted.chunks(BATCH) {
+            for &sample in batch {
+                encode_eviction(sample, &mut bytes);
+            }
+            // The last few go with the admission.
+            if batch.len() == BATCH {
+                self.append(&bytes)?;
+                bytes.clear();
+            }
+        }
+        if let Some((sample, entry, stamp)) = admitted {
+            encode_admission(sample, entry, stamp, &mut bytes);
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
         self.append(&bytes)
-    }
-
-    /// Notes that a sample is no longer held.
-    pub(super) fn evict(&mut self, sample: SampleId) -> io::Result<()> {
-        let extent = Extent { offset: 0, len: 0 };
-        self.append(&encode(Record {
-            kind: Kind::Evict,
-            sample,
-            extent,
-            sum: 0,
-            stamp: None,
-        }))
     }
 
     /// Whether most of it is history, where `records` would say what is held.
@@ -170,22 +172,28 @@ impl Log {
                 .max(2 * compact_len(records) + SLACK_BYTES)
     }
 
-    /// Replaces it by a new one of what is held. Where that fails, it goes on, and tries again when twice as long.
-    pub(super) fn rewrite<'a>(&mut self, held: impl Iterator<Item = (SampleId, &'a Holding)>) {
-        match Self::create(&self.folder, self.identity, held) {
-            Ok(new) => *self = new,
+    /// Replaces it by a new one of what is held, given as records; whether it could. Where not, it goes on, and tries again
+    /// when twice as long.
+    pub(super) fn rewrite(&mut self, records: impl Iterator<Item = Vec<u8>>) -> bool {
+        match Self::create(&self.folder, self.identity, records) {
+            Ok(new) => {
+                *self = new;
+                true
+            }
             Err(cause) => {
                 let path = shown(&self.folder.path);
                 tracing::warn!(
                     "cache folder {path}: cannot rewrite the index: {cause}; it grows on"
                 );
                 self.rewrite_above = self.len * 2;
+                false
             }
         }
     }
 
     /// A part that was written before a failure is written over by the next.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        check_may_write();
         self.file.write_all_at(bytes, self.len)?;
         self.len += bytes.len() as u64;
         Ok(())
@@ -290,7 +298,23 @@ fn objection(found: &[u8; HEADER_BYTES as usize], identity: Identity) -> Option<
         .find_map(|(objects, why)| objects.then_some(why))
 }
 
-fn encode_admission(sample: SampleId, entry: &Entry, stamp: Option<Stamp>, bytes: &mut Vec<u8>) {
+fn encode_eviction(sample: SampleId, bytes: &mut Vec<u8>) {
+    bytes.extend(encode(Record {
+        kind: Kind::Evict,
+        sample,
+        extent: Extent { offset: 0, len: 0 },
+        sum: 0,
+        stamp: None,
+    }));
+}
+
+/// The records of a sample that is held.
+pub(super) fn encode_admission(
+    sample: SampleId,
+    entry: &Entry,
+    stamp: Option<Stamp>,
+    bytes: &mut Vec<u8>,
+) {
     let last = entry.parts().len() - 1;
     for (at, &extent) in entry.parts().iter().enumerate() {
         let kind = if at == last { Kind::Admit } else { Kind::Part };

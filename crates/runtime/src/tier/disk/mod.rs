@@ -1,9 +1,12 @@
 //! Keeps samples on a local disk: in few large files that are allocated ahead, with an index that survives the process.
 //!
 //! A sample is written to a free range first and noted in the index after, so what the index says was written; and since
-//! nothing is synced, every read is checked against the checksum that was noted. What does not match is a miss. The index
-//! is behind a mutex; data is read and written outside of it, by any number of threads. A disk that is full, failing or
-//! read-only makes the tier refuse samples for a while, and never ends a job.
+//! nothing is synced, every read is checked against the checksum that was noted. What does not match is a miss. A disk that
+//! is full, failing or read-only makes the tier refuse samples for a while, and never ends a job.
+//!
+//! The index in memory is behind a mutex that nobody holds while a file is read or written: to find or to evict a sample
+//! takes no longer than a look into a map. Its log on disk has a mutex of its own, held while it is written. An eviction is
+//! only remembered; whoever keeps the next sample notes it, before anything is put to where the evicted one lay.
 
 mod entry;
 mod error;
@@ -11,14 +14,16 @@ mod folder;
 mod gate;
 mod index;
 mod log;
+mod noting;
+mod restore;
 mod segments;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, whole};
-use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,16 +37,18 @@ use rustix::io::Errno;
 use twox_hash::XxHash3_64;
 
 pub use self::error::DiskError;
-pub use self::shared::{DiskView, OpenDisks};
+pub use self::shared::OpenDisks;
+pub use self::view::DiskView;
 
 use self::entry::Entry;
 use self::folder::{Folder, Lock};
 use self::gate::Gate;
-use self::index::{Holding, Index};
-use self::log::{Identity, Log, Past};
+use self::index::Index;
+use self::log::{Identity, Log};
+use self::restore::{Known, Restored};
 use self::segments::{Segments, Shape};
-use super::{Found, Kept, Tier, TierError};
-use crate::extents::{Extent, Extents};
+use super::{Arrived, Found, Kept, Secured, Tier, TierError};
+use crate::extents::Extent;
 use crate::stamp::Stamp;
 
 /// 1 GiB: a tier of terabytes has some thousand files, and a disk is filled in steps that are small beside it.
@@ -81,6 +88,9 @@ pub struct DiskTier {
     label: String,
     capacity: Bytes,
     segments: Segments,
+    /// The index as it is on disk. Locked before `index`, never after.
+    log: Mutex<Log>,
+    /// Nobody who has it reads or writes a file.
     index: Mutex<Index>,
     /// Signalled when the last reader of an evicted sample is done.
     left: Condvar,
@@ -124,6 +134,14 @@ impl DiskTier {
         XxHash3_64::oneshot(data)
     }
 
+    /// The checksum that was made sure of, or that the bytes have now.
+    fn secured_sum(data: &[u8], secured: &Secured) -> u64 {
+        match secured {
+            Secured::Sum(sum) => *sum,
+            Secured::Nothing | Secured::Block(_) => Self::sum(data),
+        }
+    }
+
     /// Keeps a sample by the checksum that it had before others could change it.
     pub fn keep_summed(
         &self,
@@ -133,15 +151,9 @@ impl DiskTier {
         stamp: Option<Stamp>,
     ) -> Result<Kept, TierError> {
         let len = data.len() as u64;
-        let mut index = self.index();
-        if index
-            .get(sample)
-            .is_some_and(|held| held.sum == sum && held.len() == len)
-        {
-            self.note(index.restamp(sample, stamp));
+        if self.restamp(sample, len, sum, stamp) {
             return Ok(Kept::Yes);
         }
-        drop(index);
         if !self.writing.is_open(Instant::now()) {
             return Ok(Kept::NoRoom);
         }
@@ -149,48 +161,24 @@ impl DiskTier {
             return Ok(Kept::NoRoom);
         };
         let entry = Entry::new(parts, sum);
-        if let Err(cause) = self.segments.write(entry.parts(), data) {
+        // What lay there before is noted as gone first: a crash in between costs it, and is not taken for damage.
+        let written = self
+            .note_evictions()
+            .and_then(|()| self.segments.write(entry.parts(), data));
+        if let Err(cause) = written {
             self.index().free(&entry);
             return self.refuse(sample, cause);
         }
-        if let Err(cause) = self.index().admit(sample, entry, stamp) {
+        if let Err(cause) = self.admit(sample, entry, stamp) {
             return self.refuse(sample, cause);
         }
         self.writing.reopen();
         Ok(Kept::Yes)
     }
 
-    /// Reads a sample for who must not wait: false where the index is being written, or where the sample is not held or not
-    /// whole, of which nothing is noted.
-    pub fn read_at_once(&self, sample: SampleId, into: &mut [u8]) -> io::Result<bool> {
-        let Ok(index) = self.index.try_lock() else {
-            return Ok(false);
-        };
-        let Some(entry) = index
-            .get(sample)
-            .filter(|entry| entry.len() == into.len() as u64)
-            .cloned()
-        else {
-            return Ok(false);
-        };
-        drop(index);
-        let fetched = self.fetch(&entry, into);
-        self.done_reading(entry);
-        Ok(fetched?.is_some())
-    }
-
-    /// Whether what it holds of a sample is surely what the sample is `now` in the source.
-    pub fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
-        self.index()
-            .stamp(sample)
-            .is_some_and(|then| then.still_holds(now))
-    }
-
     /// Whether it holds so many bytes of a sample that have this checksum.
     fn holds(&self, sample: SampleId, len: u64, sum: u64) -> bool {
-        self.index()
-            .get(sample)
-            .is_some_and(|held| held.sum == sum && held.len() == len)
+        self.index().holds(sample, len, sum)
     }
 
     /// What it holds and what went wrong.
@@ -233,17 +221,17 @@ impl DiskTier {
             dataset: spec.dataset,
             shape,
         };
-        let past = recall(&folder, identity)?;
+        let past = restore::recall(&folder, identity)?;
         let segments = Segments::open(&folder, shape, spec.floor)?;
-        let (index, dropped) = restore(
-            &folder,
-            identity,
-            past,
-            &Known {
-                sizes: &spec.sizes,
-                segments: &segments,
-            },
-        )?;
+        let known = Known {
+            sizes: &spec.sizes,
+            segments: &segments,
+        };
+        let Restored {
+            index,
+            log,
+            dropped,
+        } = restore::restore(&folder, identity, past, &known)?;
         if dropped > 0 {
             tracing::warn!(
                 "cache folder {}: {dropped} samples were dropped: not whole, or changed",
@@ -254,6 +242,7 @@ impl DiskTier {
             label: format!("disk tier ({})", shown(&spec.folder)),
             capacity: spec.capacity,
             segments,
+            log: Mutex::new(log),
             index: Mutex::new(index),
             left: Condvar::new(),
             growth: Mutex::new(()),
@@ -279,7 +268,7 @@ impl DiskTier {
             if index.free_soon() + old < len {
                 return None;
             }
-            self.note(index.evict(sample));
+            index.evict(sample);
             drop(index);
             self.take(len)
         })
@@ -343,17 +332,6 @@ impl DiskTier {
         Ok(Kept::NoRoom)
     }
 
-    /// A change of the index that could not be noted is no more than a reason to say so: an eviction shows by its checksum, a
-    /// stamp that is too old costs a read.
-    fn note(&self, noted: io::Result<()>) {
-        if let Err(cause) = noted {
-            self.writing.close(
-                Instant::now(),
-                format!("{}: cannot write its index: {cause}", self.label),
-            );
-        }
-    }
-
     /// Drops a sample whose bytes are not what they were, unless it has been replaced since.
     fn drop_corrupt(&self, sample: SampleId, entry: &Arc<Entry>) {
         let mut index = self.index();
@@ -363,7 +341,7 @@ impl DiskTier {
         {
             self.corrupt.fetch_add(1, Ordering::Relaxed);
             tracing::debug!("{}: sample {sample} is damaged: dropped", self.label);
-            self.note(index.evict(sample));
+            index.evict(sample);
         }
     }
 
@@ -393,8 +371,12 @@ impl DiskTier {
 }
 
 impl Tier for DiskTier {
-    fn keep(&self, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> Result<Kept, TierError> {
-        self.keep_summed(sample, data, Self::sum(data), stamp)
+    fn capacity(&self) -> Bytes {
+        self.capacity
+    }
+
+    fn held(&self) -> Vec<SampleId> {
+        self.index().samples()
     }
 
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
@@ -421,108 +403,63 @@ impl Tier for DiskTier {
         }
     }
 
+    fn keep_secured(
+        &self,
+        sample: SampleId,
+        arrived: Arrived<'_>,
+        secured: Secured,
+        stamp: Option<Stamp>,
+    ) -> Result<Kept, TierError> {
+        let data = arrived.bytes();
+        self.keep_summed(sample, data, Self::secured_sum(data, &secured), stamp)
+    }
+
     fn evict(&self, sample: SampleId) {
-        let noted = self.index().evict(sample);
-        self.note(noted);
+        self.index().evict(sample);
     }
 
-    fn held(&self) -> Vec<SampleId> {
-        self.index().samples()
+    fn writes_files(&self) -> bool {
+        true
     }
-}
 
-/// What entries of an earlier process must agree with.
-struct Known<'a> {
-    sizes: &'a Catalog,
-    segments: &'a Segments,
-}
-
-/// What is there of the same dataset; anything else makes way.
-fn recall(folder: &Folder, identity: Identity) -> Result<Option<log::Held>, DiskError> {
-    let past = log::read(folder, identity)
-        .map_err(|cause| DiskError::new(&folder.path, "read its index", cause))?;
-    match past {
-        Past::Held(held) => return Ok(Some(held)),
-        Past::Useless(why) => {
-            tracing::warn!("cache folder {}: {why}: it is emptied", shown(&folder.path));
-        }
-        Past::Nothing => {}
+    fn outlasts_jobs(&self) -> bool {
+        true
     }
-    folder::clear(&folder.path).map_err(|cause| DiskError::new(&folder.path, "empty it", cause))?;
-    Ok(None)
-}
 
-/// The index of what is still good, and how many samples are not.
-fn restore(
-    folder: &Folder,
-    identity: Identity,
-    past: Option<log::Held>,
-    known: &Known<'_>,
-) -> Result<(Index, usize), DiskError> {
-    let mut extents = Extents::new(identity.shape.capacity);
-    extents.take(identity.shape.capacity);
-    for range in known.segments.allocated() {
-        extents.give_back(range.offset, range.len);
+    fn is_closed_to(&self, bytes: Bytes) -> bool {
+        bytes > self.capacity || self.degraded().is_some()
     }
-    let old_len = past.as_ref().map(|past| past.len);
-    let mut past: Vec<_> = past.into_iter().flat_map(|past| past.entries).collect();
-    let count = past.len();
-    // In the order of offsets, what is free stays in few ranges, and a claim is fast.
-    past.sort_unstable_by_key(|(sample, (entry, _))| (entry.parts()[0].offset, *sample));
-    let mut entries = HashMap::with_capacity(count);
-    for (sample, (entry, stamp)) in past {
-        let is_known = sample.0 < known.sizes.len() && known.sizes.size(sample).0 == entry.len();
-        if is_known && claim(&mut extents, &entry) {
-            entries.insert(
-                sample,
-                Holding {
-                    entry: Arc::new(entry),
-                    stamp,
-                },
-            );
+
+    fn secure(&self, arrived: Arrived<'_>) -> Secured {
+        Secured::Sum(Self::sum(arrived.bytes()))
+    }
+
+    /// False where the index is in use, or where the sample is not held or not whole, of which nothing is noted.
+    fn read_at_once(&self, sample: SampleId, into: &mut [u8]) -> Result<bool, TierError> {
+        let Ok(index) = self.index.try_lock() else {
+            return Ok(false);
+        };
+        let Some(entry) = index
+            .get(sample)
+            .filter(|entry| entry.len() == into.len() as u64)
+            .cloned()
+        else {
+            return Ok(false);
+        };
+        drop(index);
+        let fetched = self.fetch(&entry, into);
+        self.done_reading(entry);
+        match fetched {
+            Ok(found) => Ok(found.is_some()),
+            Err(cause) => Err(self.error("read", sample, cause)),
         }
     }
-    let log = reopen_log(folder, identity, old_len, &entries);
-    let log = log.map_err(|cause| DiskError::new(&folder.path, "write its index", cause))?;
-    let dropped = count - entries.len();
-    Ok((Index::new(entries, extents, log), dropped))
-}
 
-/// A log of nothing but what is held. On a full disk, which has no room for a second one, the old one is as good.
-fn reopen_log(
-    folder: &Folder,
-    identity: Identity,
-    old_len: Option<u64>,
-    entries: &HashMap<SampleId, Holding>,
-) -> io::Result<Log> {
-    let records = entries
-        .values()
-        .map(|held| held.entry.parts().len() as u64)
-        .sum();
-    match old_len {
-        Some(len) if len == log::compact_len(records) => Log::resume(folder, identity, len),
-        _ => Log::create(
-            folder,
-            identity,
-            entries.iter().map(|(&sample, held)| (sample, held)),
-        )
-        .or_else(|cause| old_len.map_or(Err(cause), |len| Log::resume(folder, identity, len))),
+    fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
+        self.index()
+            .stamp(sample)
+            .is_some_and(|then| then.still_holds(now))
     }
-}
-
-/// Takes all ranges of an entry, or none.
-fn claim(extents: &mut Extents, entry: &Entry) -> bool {
-    let parts = entry.parts();
-    let claimed = parts
-        .iter()
-        .take_while(|part| extents.claim(part.offset, part.len))
-        .count();
-    if claimed < parts.len() {
-        for part in &parts[..claimed] {
-            extents.give_back(part.offset, part.len);
-        }
-    }
-    claimed == parts.len()
 }
 
 fn check_total(spec: &DiskSpec) -> Result<(), DiskError> {

@@ -15,6 +15,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::error::DiskError;
 use super::folder::{Folder, data_name};
 use crate::extents::Extent;
+use crate::tier::check_may_write;
 
 /// The shape of the space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,7 @@ impl Segments {
 
     /// Allocates a segment and gives its range. One thread at a time.
     pub(super) fn allocate(&self, segment: usize) -> io::Result<Extent> {
+        check_may_write();
         let range = self.range(segment);
         self.check_floor(range.len)?;
         let path = self.path(segment);
@@ -99,6 +101,7 @@ impl Segments {
 
     /// Writes the ranges, one after another.
     pub(super) fn write(&self, parts: &[Extent], mut data: &[u8]) -> io::Result<()> {
+        check_may_write();
         for (segment, offset, len) in self.pieces(parts) {
             let (head, tail) = data.split_at(len);
             self.file(segment)?.write_all_at(head, offset)?;

@@ -9,7 +9,6 @@
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::fs;
-use std::io;
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Weak};
@@ -19,7 +18,7 @@ use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 
-use super::{DiskError, DiskSpec, DiskTier, locked};
+use super::{DiskError, DiskSpec, DiskTier, DiskView, locked};
 use crate::fork;
 use crate::stamp::Stamp;
 use crate::tier::{Found, Kept, Tier, TierError};
@@ -54,7 +53,7 @@ struct Claims(Vec<AtomicU64>);
 
 /// What one job sees of a tier on disk.
 #[derive(Debug)]
-pub struct DiskView {
+pub(super) struct View {
     shared: ManuallyDrop<Arc<Shared>>,
     claims: Arc<Claims>,
     open: Arc<OpenDisks>,
@@ -90,12 +89,12 @@ impl OpenDisks {
         };
         let claims = shared.enter();
         let generation = fork::generation();
-        Ok(DiskView {
+        Ok(DiskView::new(View {
             shared: ManuallyDrop::new(shared),
             claims,
             open: Arc::clone(self),
             generation,
-        })
+        }))
     }
 }
 
@@ -244,30 +243,55 @@ fn bit(sample: SampleId) -> u64 {
     1 << (sample.0 % u64::BITS)
 }
 
-impl DiskView {
+impl View {
     /// What the tier may hold, for all who share it.
-    pub fn capacity(&self) -> Bytes {
+    pub(super) fn capacity(&self) -> Bytes {
         self.shared.tier.capacity
     }
 
     /// Bytes of all samples that the tier holds.
-    pub fn held_bytes(&self) -> Bytes {
+    pub(super) fn held_bytes(&self) -> Bytes {
         self.shared.tier.stats().held
     }
 
-    /// See [`DiskTier::read_at_once`].
-    pub fn read_at_once(&self, sample: SampleId, into: &mut [u8]) -> io::Result<bool> {
+    /// All that its job finds, in the order of samples.
+    pub(super) fn held(&self) -> Vec<SampleId> {
+        let mut held = self.shared.tier.held();
+        held.retain(|&sample| self.claims.has(sample));
+        held
+    }
+
+    /// See [`Tier::read`].
+    pub(super) fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
+        if !self.claims.has(sample) {
+            return Ok(Found::NotHeld);
+        }
+        let found = self.shared.tier.read(sample, into)?;
+        // Another job may have replaced it meanwhile, and said so before it did.
+        Ok(if self.claims.has(sample) {
+            found
+        } else {
+            Found::NotHeld
+        })
+    }
+
+    /// See [`Tier::read_at_once`].
+    pub(super) fn read_at_once(
+        &self,
+        sample: SampleId,
+        into: &mut [u8],
+    ) -> Result<bool, TierError> {
         let is_claimed = self.claims.has(sample);
         Ok(is_claimed && self.shared.tier.read_at_once(sample, into)? && self.claims.has(sample))
     }
 
-    /// See [`DiskTier::is_current`].
-    pub fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
+    /// See [`Tier::is_current`].
+    pub(super) fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
         self.claims.has(sample) && self.shared.tier.is_current(sample, now)
     }
 
     /// See [`DiskTier::keep_summed`].
-    pub fn keep_summed(
+    pub(super) fn keep(
         &self,
         sample: SampleId,
         data: &[u8],
@@ -291,31 +315,8 @@ impl DiskView {
         kept
     }
 
-    /// Whether a sample of so many bytes need not be read for it: it cannot be kept at present.
-    pub fn is_closed_to(&self, bytes: u64) -> bool {
-        self.shared.tier.degraded().is_some() || self.shared.is_taken(bytes)
-    }
-}
-
-impl Tier for DiskView {
-    fn keep(&self, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> Result<Kept, TierError> {
-        self.keep_summed(sample, data, DiskTier::sum(data), stamp)
-    }
-
-    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
-        if !self.claims.has(sample) {
-            return Ok(Found::NotHeld);
-        }
-        let found = self.shared.tier.read(sample, into)?;
-        // Another job may have replaced it meanwhile, and said so before it did.
-        Ok(if self.claims.has(sample) {
-            found
-        } else {
-            Found::NotHeld
-        })
-    }
-
-    fn evict(&self, sample: SampleId) {
+    /// See [`Tier::evict`].
+    pub(super) fn evict(&self, sample: SampleId) {
         let sharing = locked(&self.shared.sharing);
         // With the lock: nobody claims it in between.
         if self.shared.disclaim(&sharing, &self.claims, sample) {
@@ -323,14 +324,13 @@ impl Tier for DiskView {
         }
     }
 
-    fn held(&self) -> Vec<SampleId> {
-        let mut held = self.shared.tier.held();
-        held.retain(|&sample| self.claims.has(sample));
-        held
+    /// See [`Tier::is_closed_to`].
+    pub(super) fn is_closed_to(&self, bytes: Bytes) -> bool {
+        self.shared.tier.is_closed_to(bytes) || self.shared.is_taken(bytes.0)
     }
 }
 
-impl Drop for DiskView {
+impl Drop for View {
     #[allow(unsafe_code, reason = "what a fork brought along must not be dropped")]
     fn drop(&mut self) {
         if self.generation != fork::generation() {
@@ -396,7 +396,7 @@ mod tests {
     fn a_view_is_a_tier_like_any_other() {
         let (folder, open) = (tempfile::tempdir().unwrap(), Arc::new(OpenDisks::default()));
         let mut number = 0;
-        conformance::check(&mut |capacity| {
+        let mut make = |capacity| -> Box<dyn Tier> {
             number += 1;
             let sizes = Arc::new(conformance::catalog());
             let spec = DiskSpec {
@@ -406,7 +406,9 @@ mod tests {
                 ..spec(folder.path())
             };
             Box::new(open.open(&spec).unwrap())
-        });
+        };
+        conformance::check(&mut make);
+        conformance::check_closing(&mut make);
     }
 
     #[test]
@@ -451,9 +453,9 @@ mod tests {
             [3, 4].map(|sample| keep(&second, sample, 0)),
             [Kept::Yes, Kept::NoRoom]
         );
-        assert!(second.is_closed_to(SAMPLE));
+        assert!(second.is_closed_to(Bytes(SAMPLE)));
         drop(first);
-        assert!(!second.is_closed_to(SAMPLE));
+        assert!(!second.is_closed_to(Bytes(SAMPLE)));
         assert_eq!(
             [4, 5].map(|sample| keep(&second, sample, 0)),
             [Kept::Yes; 2]

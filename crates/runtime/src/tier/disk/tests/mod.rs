@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::folder::{INDEX, LOCK, MARK};
-use super::log::RECORD_BYTES;
+use super::log::{HEADER_BYTES, RECORD_BYTES};
 use super::*;
 use crate::tier::conformance;
 
@@ -258,6 +258,7 @@ fn an_index_cut_at_any_byte_gives_what_was_held_by_then() {
     }
     for sample in [8, 10] {
         tier.evict(SampleId(sample));
+        tier.note_evictions().unwrap();
         note(&mut states);
     }
     // 190 bytes, and no free range has more than 130: it lies in several.
@@ -329,7 +330,7 @@ fn who_must_not_wait_gets_what_is_there_and_changes_nothing() {
         (at_once(11, len), at_once(11, len - 1), at_once(10, 128)),
         (Some(bytes(11, 0)), None, None)
     );
-    // As while a thread writes to the index.
+    // As while a thread changes the index.
     let busy = tier.index();
     assert_eq!(at_once(11, len), None);
     drop(busy);
@@ -382,6 +383,39 @@ fn the_index_does_not_grow_with_history() {
     assert!(fs::metadata(sub_folder(&spec).join(INDEX)).unwrap().len() < 80 << 10);
     drop(tier);
     assert_eq!(held(&open(&spec)), [11]);
+}
+
+#[test]
+fn who_evicts_or_looks_does_not_wait_for_a_log_that_is_being_written() {
+    let folder = TempDir::new().unwrap();
+    let tier = open(&spec(folder.path(), 1000));
+    assert_eq!([keep(&tier, 8), keep(&tier, 9)], [Kept::Yes; 2]);
+    let _written = locked(&tier.log);
+    tier.evict(SampleId(8));
+    let mut into = bytes(9, 1);
+    assert!(tier.read_at_once(SampleId(9), &mut into).unwrap() && into == bytes(9, 0));
+    assert_eq!(tier.held(), [SampleId(9)]);
+}
+
+#[test]
+fn an_eviction_is_noted_by_whoever_keeps_the_next_sample() {
+    let folder = TempDir::new().unwrap();
+    let spec = spec(folder.path(), 1000);
+    let records = || {
+        let len = fs::metadata(sub_folder(&spec).join(INDEX)).unwrap().len();
+        (len - HEADER_BYTES) / RECORD_BYTES
+    };
+    let tier = open(&spec);
+    assert_eq!([keep(&tier, 2), keep(&tier, 3)], [Kept::Yes; 2]);
+    tier.evict(SampleId(2));
+    tier.evict(SampleId(3));
+    assert_eq!(records(), 2, "nothing is written");
+    assert_eq!(keep(&tier, 3), Kept::Yes);
+    assert_eq!(records(), 5);
+    tier.evict(SampleId(3));
+    drop(tier);
+    assert_eq!(records(), 6, "at the end all is noted");
+    assert!(held(&open(&spec)).is_empty());
 }
 
 #[test]
