@@ -17,6 +17,8 @@
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 #[cfg(any(test, feature = "testing"))]
+pub mod faulty;
+#[cfg(any(test, feature = "testing"))]
 pub mod memory;
 
 use std::fmt;
