@@ -11,6 +11,8 @@ pub mod machine;
 pub mod owner;
 pub mod peers;
 mod pool;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 pub mod source;
 pub mod stamp;
 mod sync;
