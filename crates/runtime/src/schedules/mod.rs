@@ -4,7 +4,9 @@
 //! Here are the parts that only this crate can name; whole jobs are in `tests/schedules.rs`. `tools/planted` has bugs that
 //! these tests must find.
 
+mod arena;
 mod pool;
+mod transport;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
