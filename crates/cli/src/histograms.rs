@@ -25,7 +25,8 @@ fn frequency(foresight: &Foresight, job: &Job) -> Bars {
     let width = (highest + 1).div_ceil(FREQUENCY_BARS);
     let mut bars: Vec<(String, f64)> = (0..=highest / width)
         .map(|bar| {
-            let (first, last) = (bar * width, bar * width + width - 1);
+            let first = bar * width;
+            let last = bar * width + width - 1;
             (
                 if width == 1 {
                     first.to_string()
@@ -39,7 +40,8 @@ fn frequency(foresight: &Foresight, job: &Job) -> Bars {
     for (uses, samples) in counts {
         bars[uses as usize / width].1 += samples as f64;
     }
-    let (epochs, ranks) = (job.brief.orders.epochs(), job.brief.hosts.ranks());
+    let epochs = job.brief.orders.epochs();
+    let ranks = job.brief.hosts.ranks();
     Bars {
         title: "Access frequency".to_owned(),
         x_title: "uses by rank 0 over the job".to_owned(),

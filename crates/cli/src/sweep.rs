@@ -40,7 +40,9 @@ impl Axis {
 }
 
 fn split(list: &str) -> Vec<String> {
-    let (mut values, mut depth, mut quoted) = (vec![String::new()], 0i32, false);
+    let mut values = vec![String::new()];
+    let mut depth = 0i32;
+    let mut quoted = false;
     for letter in list.chars() {
         match letter {
             '"' => quoted = !quoted,

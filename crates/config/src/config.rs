@@ -370,7 +370,8 @@ fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tier>, InputEr
             .iter()
             .position(|other| other.kind.path().is_some() && other.kind.path() == tier.kind.path());
         if let Some(twin) = twin {
-            let (key, other) = (format!("tier[{index}].path"), format!("tier[{twin}].path"));
+            let key = format!("tier[{index}].path");
+            let other = format!("tier[{twin}].path");
             let what = format!("tier {twin} has this folder too");
             return Err(document.error(
                 &key,
@@ -385,7 +386,8 @@ fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tier>, InputEr
             .position(is_memory)
             .filter(|_| is_memory(&tier))
         {
-            let (key, other) = (format!("tier[{index}].kind"), format!("tier[{twin}].kind"));
+            let key = format!("tier[{index}].kind");
+            let other = format!("tier[{twin}].kind");
             let what = format!("tier {twin} is of memory too");
             let remedy = format!("add this one's capacity to tier[{twin}].capacity and remove it");
             return Err(document.error(&key, &[&other], what, remedy));
@@ -440,7 +442,8 @@ fn memory(section: &Section<'_>) -> Result<TierKind, InputError> {
     match of_disk.into_iter().find(|(key, _)| section.has(key)) {
         None => Ok(TierKind::Memory),
         Some((key, what)) => {
-            let (key, kind) = (section.path_to(key), section.path_to("kind"));
+            let key = section.path_to(key);
+            let kind = section.path_to("kind");
             let what = format!("a tier of memory has no {what}");
             let remedy = r#"remove it, or give kind = "disk""#.to_owned();
             Err(section.document().error(&key, &[&kind], what, remedy))

@@ -294,10 +294,8 @@ mod tests {
     #[test]
     fn a_file_is_named_by_the_caller_before_the_environment() {
         let folder = tempfile::tempdir().unwrap();
-        let (one, other) = (
-            folder.path().join("one.toml"),
-            folder.path().join("other.toml"),
-        );
+        let one = folder.path().join("one.toml");
+        let other = folder.path().join("other.toml");
         std::fs::write(&one, "[staging]\nthreads = 1").unwrap();
         std::fs::write(&other, "[staging]\nthreads = 2").unwrap();
         let environment = Environment::from_iter([("FORESEE_CONFIG", &other)]);

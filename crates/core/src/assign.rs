@@ -33,7 +33,8 @@ pub fn balance(surplus: &[i64]) -> Vec<Transfer> {
             .map(|(rank, &amount)| (amount * sign, Reverse(rank as u32)))
             .collect()
     };
-    let (mut givers, mut takers) = (side(1), side(-1));
+    let mut givers = side(1);
+    let mut takers = side(-1);
     let mut transfers = Vec::with_capacity(surplus.len().saturating_sub(1));
     while let (Some((have, from)), Some((want, to))) = (givers.pop(), takers.pop()) {
         let count = have.min(want);
@@ -137,13 +138,17 @@ impl Redealer {
 /// The orders with every global batch re-dealt by holder. Padding repeats samples of other batches and stays as it
 /// is dealt.
 pub fn local(orders: &Orders, layout: &Layout, homes: &Arc<Homes>) -> Orders {
-    let (layout, homes, samples) = (layout.clone(), Arc::clone(homes), orders.samples());
+    let layout = layout.clone();
+    let homes = Arc::clone(homes);
+    let samples = orders.samples();
     orders.rewritten(move |_: Epoch, order: &EpochOrder| {
         let mut forward: Vec<SampleId> = (0..order.len())
             .map(|position| order.sample(Position(position)))
             .collect();
         let mut redealer = Redealer::new(layout.world());
-        let (mut batch, mut slots, mut shares) = (Vec::new(), Vec::new(), Vec::new());
+        let mut batch = Vec::new();
+        let mut slots = Vec::new();
+        let mut shares = Vec::new();
         for step in (0..layout.steps()).map(Step) {
             batch.clear();
             slots.clear();

@@ -107,8 +107,10 @@ impl Span {
     fn resize(&mut self, target: u32) {
         // A plain window starts inside the source, whose length has 32 bits.
         self.start += self.window_start as u32;
-        (self.len, self.target) = (self.window_len, target);
-        (self.window_start, self.window_len) = (0, target);
+        self.len = self.window_len;
+        self.target = target;
+        self.window_start = 0;
+        self.window_len = target;
     }
 
     /// The rest of this span in a stage after it: a flip can wait, since the filter is symmetric.
@@ -179,10 +181,8 @@ impl<'a> View<'a> {
             self.last.x.resize(target.width);
             self.last.y.resize(target.height);
         } else {
-            let (x, y) = (
-                self.last.x.resize_again(target.width),
-                self.last.y.resize_again(target.height),
-            );
+            let x = self.last.x.resize_again(target.width);
+            let y = self.last.y.resize_again(target.height);
             self.stages.push(self.last);
             self.last = Stage { x, y };
         }

@@ -159,7 +159,8 @@ impl Resampler {
     pub(crate) fn prepare(&mut self, stage: &Stage) -> Rect {
         self.x.fill(&stage.x);
         self.y.fill(&stage.y);
-        let (x, y) = (self.x.range(), self.y.range());
+        let x = self.x.range();
+        let y = self.y.range();
         Rect {
             x: x.start,
             y: y.start,
@@ -334,7 +335,8 @@ mod tests {
 
     /// The definition, pixel by pixel, without vectors or streams of lines.
     fn naive(source: &[Pixel], image: Size, stage: &Stage) -> Vec<[f64; 3]> {
-        let (columns, lines) = (naive_weights(&stage.x), naive_weights(&stage.y));
+        let columns = naive_weights(&stage.x);
+        let lines = naive_weights(&stage.y);
         let sum = |line: &Vec<(u32, f64)>, column: &Vec<(u32, f64)>, channel: usize| {
             let pairs = line.iter().flat_map(|y| column.iter().map(move |x| (y, x)));
             let value = |y: u32, x: u32| f64::from(source[(y * image.width + x) as usize][channel]);
@@ -449,7 +451,8 @@ mod tests {
             view.finish();
             let mut resampler = Resampler::default();
             resampler.prepare(&stages[0]);
-            let (mut wide, mut narrow) = (Vec::new(), Vec::new());
+            let mut wide = Vec::new();
+            let mut narrow = Vec::new();
             resampler.run(source, |_, line| wide.extend_from_slice(line));
             resampler.run_lines(source, |_, line| narrow.extend_from_slice(line));
             assert_eq!(wide, narrow, "{target}");

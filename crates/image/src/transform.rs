@@ -78,7 +78,8 @@ impl RandomResizedCrop {
 
     fn draw(&self, image: Size, draws: &mut Draws) -> Rect {
         // Of the crate `libm`, since those of systems differ in the last bit.
-        let (log_low, log_high) = (libm::log(self.ratio.0), libm::log(self.ratio.1));
+        let log_low = libm::log(self.ratio.0);
+        let log_high = libm::log(self.ratio.1);
         for _ in 0..CROP_TRIES {
             let area = image.area() as f64 * draws.between(self.scale.0, self.scale.1);
             let ratio = libm::exp(draws.between(log_low, log_high));
@@ -128,11 +129,13 @@ impl Resize {
             Self::Exact(size) => return size,
             Self::ShorterEdge { edge, longer_max } => (edge, longer_max),
         };
-        let (short, long) = (image.height.min(image.width), image.height.max(image.width));
+        let short = image.height.min(image.width);
+        let long = image.height.max(image.width);
         let mut new_short = edge;
         let mut new_long = share(edge, long, short);
         if let Some(longer_max) = longer_max.filter(|max| new_long > *max) {
-            (new_short, new_long) = (share(longer_max, new_short, new_long), longer_max);
+            new_short = share(longer_max, new_short, new_long);
+            new_long = longer_max;
         }
         if image.width <= image.height {
             Size::new(new_long, new_short)

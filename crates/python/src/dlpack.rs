@@ -163,10 +163,8 @@ pub(crate) fn capsule<'py>(
     let flags = if copies { COPIED } else { READ_ONLY };
     if asked.max_version.is_some_and(|(major, _)| major >= 1) {
         let managed = |tensor| {
-            let (context, deleter) = (
-                ptr::null_mut(),
-                Some(delete_versioned as unsafe extern "C" fn(_)),
-            );
+            let context = ptr::null_mut();
+            let deleter = Some(delete_versioned as unsafe extern "C" fn(_));
             ManagedVersioned {
                 version: VERSION,
                 context,
@@ -289,9 +287,11 @@ fn hold<M>(
     let held = Box::into_raw(held);
     // SAFETY: just made, and nobody else has it yet.
     unsafe {
-        let (shape, strides) = ((*held).shape.as_mut_ptr(), (*held).strides.as_mut_ptr());
+        let shape = (*held).shape.as_mut_ptr();
+        let strides = (*held).strides.as_mut_ptr();
         let tensor = tensor(&mut (*held).managed);
-        (tensor.shape, tensor.strides) = (shape, strides);
+        tensor.shape = shape;
+        tensor.strides = strides;
     }
     held
 }

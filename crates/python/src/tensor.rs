@@ -97,7 +97,8 @@ fn gathered(batch: &job::Batch, sample_bytes: usize) -> (usize, Keep) {
 }
 
 fn dimensions(output: Output) -> [usize; 3] {
-    let (height, width) = (output.size.height as usize, output.size.width as usize);
+    let height = output.size.height as usize;
+    let width = output.size.width as usize;
     match output.layout {
         Layout::Chw => [output.channels, height, width],
         Layout::Hwc => [height, width, output.channels],

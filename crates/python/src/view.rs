@@ -47,8 +47,10 @@ impl Memory {
             given.len() <= DIMENSIONS_MAX,
             "images and batches of them have no more dimensions"
         );
-        let (dimensions, item_bytes) = (given.len(), item_bytes.cast_signed());
-        let (mut shape, mut strides) = ([0; DIMENSIONS_MAX], [item_bytes; DIMENSIONS_MAX]);
+        let dimensions = given.len();
+        let item_bytes = item_bytes.cast_signed();
+        let mut shape = [0; DIMENSIONS_MAX];
+        let mut strides = [item_bytes; DIMENSIONS_MAX];
         for dimension in (0..dimensions).rev() {
             shape[dimension] = given[dimension].cast_signed();
             if dimension > 0 {

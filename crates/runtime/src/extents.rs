@@ -266,7 +266,8 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_bitmap_searched_byte_by_byte(acts in acts()) {
-            let (mut extents, mut bitmap) = (Extents::new(128), Bitmap(vec![false; 128]));
+            let mut extents = Extents::new(128);
+            let mut bitmap = Bitmap(vec![false; 128]);
             let mut taken = Vec::new();
             for act in &acts {
                 act_on_both(act, &mut extents, &mut bitmap, &mut taken);
@@ -297,7 +298,8 @@ mod tests {
             extents.take_parts(9),
             Some(vec![Extent { offset: 11, len: 9 }])
         );
-        let (first, second) = (Extent { offset: 0, len: 10 }, Extent { offset: 21, len: 2 });
+        let first = Extent { offset: 0, len: 10 };
+        let second = Extent { offset: 21, len: 2 };
         assert_eq!(extents.take_parts(12), Some(vec![first, second]));
         assert_eq!((extents.take_parts(8), extents.free()), (None, 7));
     }

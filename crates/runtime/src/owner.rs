@@ -37,7 +37,8 @@ impl fmt::Display for Foreign {
 
 /// Nothing where it is this user's alone. Of the open descriptor where there is one: a name may lead elsewhere later.
 pub(crate) fn objection(found: &Metadata) -> Option<Foreign> {
-    let (user, here) = (found.uid(), geteuid().as_raw());
+    let user = found.uid();
+    let here = geteuid().as_raw();
     if user != here {
         return Some(Foreign::Owner { user, here });
     }

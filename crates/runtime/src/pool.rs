@@ -110,7 +110,7 @@ impl Pool {
         }
     }
 
-    fn new(generation: u32) -> Self {
+    pub(crate) fn new(generation: u32) -> Self {
         let inner = Inner {
             jobs: Vec::new(),
             next: 0,
@@ -252,6 +252,19 @@ impl Pool {
     /// There may be something to do.
     pub(crate) fn signal(&self) {
         self.signals.fetch_add(1, Ordering::SeqCst);
+        self.wake_one();
+    }
+
+    /// There may be something to do that is not worth a second thread: one that was woken and has not looked yet is enough.
+    pub(crate) fn signal_once(&self) {
+        // First the signal, then the look: whoever is being woken looks for signals after it has said that it is awake.
+        self.signals.fetch_add(1, Ordering::SeqCst);
+        if !self.waking.load(Ordering::SeqCst) {
+            self.wake_one();
+        }
+    }
+
+    fn wake_one(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // With the lock, or a thread that is about to sleep would miss it.
             let inner = self.inner();
@@ -259,15 +272,6 @@ impl Pool {
                 .store(self.sleepers.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
             self.wake.notify_one();
             drop(inner);
-        }
-    }
-
-    /// There may be something to do that is not worth a second thread: one that was woken and has not looked yet is enough.
-    pub(crate) fn signal_once(&self) {
-        if self.waking.load(Ordering::SeqCst) {
-            self.signals.fetch_add(1, Ordering::SeqCst);
-        } else {
-            self.signal();
         }
     }
 
@@ -296,8 +300,9 @@ impl Pool {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         while self.signals.load(Ordering::SeqCst) == seen && inner.threads <= inner.wanted() {
             inner = whole(self.wake.wait(inner));
+            // Also if there is nothing new and it sleeps on: it may have looked just before it was woken.
+            self.waking.store(false, Ordering::SeqCst);
         }
-        self.waking.store(false, Ordering::SeqCst);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 

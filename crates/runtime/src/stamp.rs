@@ -149,10 +149,8 @@ impl Stamp {
         reason = "types of fields differ between machines"
     )]
     fn new(found: &Stat, taken_ns: i64) -> Self {
-        let (mtime_ns, ctime_ns) = (
-            nanoseconds(found.st_mtime as i64, found.st_mtime_nsec as i64),
-            nanoseconds(found.st_ctime as i64, found.st_ctime_nsec as i64),
-        );
+        let mtime_ns = nanoseconds(found.st_mtime as i64, found.st_mtime_nsec as i64);
+        let ctime_ns = nanoseconds(found.st_ctime as i64, found.st_ctime_nsec as i64);
         Self {
             size_bytes: found.st_size as u64,
             mtime_ns,

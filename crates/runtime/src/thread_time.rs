@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn sleeping_counts_and_working_does_not() {
-        let (before, began) = (ThreadTime::now(), Instant::now());
+        let before = ThreadTime::now();
+        let began = Instant::now();
         std::thread::sleep(Duration::from_millis(20));
         assert!(before.slept_s(began.elapsed()) > 0.015);
     }

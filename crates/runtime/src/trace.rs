@@ -188,7 +188,8 @@ fn open_own(path: &Path) -> io::Result<(File, PathBuf)> {
         }
         file.set_len(0)?;
         if number > 0 {
-            let (wanted, tried) = (shown(path), shown(&tried));
+            let wanted = shown(path);
+            let tried = shown(&tried);
             tracing::warn!("trace {wanted}: another job is writing it; this one goes to {tried}");
         }
         return Ok((file, tried));
@@ -220,7 +221,8 @@ mod tests {
     fn each_of_two_that_run_at_once_has_a_file_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace.jsonl");
-        let (first, second) = (Trace::create(&path).unwrap(), Trace::create(&path).unwrap());
+        let first = Trace::create(&path).unwrap();
+        let second = Trace::create(&path).unwrap();
         first.batch(0, 0, 1, 0.0);
         for step in 0..3 {
             second.batch(0, step, 1, 0.0);

@@ -68,10 +68,8 @@ impl Meter {
         }
         self.drawn = Instant::now();
         let passed_s = self.began.elapsed().as_secs_f64();
-        let (rate, stall) = (
-            self.samples as f64 / passed_s,
-            100.0 * self.waited.as_secs_f64() / passed_s,
-        );
+        let rate = self.samples as f64 / passed_s;
+        let stall = 100.0 * self.waited.as_secs_f64() / passed_s;
         self.bar.set_message(format!(
             "epoch {epoch} of {}, {rate:.0} samples/s, stall {stall:.0} %",
             self.epochs

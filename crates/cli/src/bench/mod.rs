@@ -171,11 +171,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Ended> {
         &interrupt,
     )?;
     job.close();
-    let (samples, bytes, classes) = (
-        dataset.len(),
-        dataset.catalog().total().0,
-        dataset.classes().len(),
-    );
+    let samples = dataset.len();
+    let bytes = dataset.catalog().total().0;
+    let classes = dataset.classes().len();
     let printed = Printed {
         dataset: DatasetLine {
             name: dataset.describe(),

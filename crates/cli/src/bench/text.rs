@@ -23,7 +23,8 @@ pub(super) fn bench(printed: &Printed<'_>) -> String {
 }
 
 fn head(printed: &Printed<'_>) -> String {
-    let (dataset, job) = (&printed.dataset, &printed.job);
+    let dataset = &printed.dataset;
+    let job = &printed.job;
     let mut text = format!(
         "{}: {}, {}, opened in {}\n{} of batches of {}, shuffle {}, seed {}",
         OneLine(&dataset.name),

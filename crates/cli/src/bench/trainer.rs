@@ -61,7 +61,8 @@ pub(super) fn train(job: &Job, compute: Duration, interrupt: &Interrupt) -> Resu
             Asked::End => break false,
         };
         black_box(touch(&batch));
-        let (epoch, step) = (batch.epoch, batch.step);
+        let epoch = batch.epoch;
+        let step = batch.step;
         meter.trained(epoch, batch.samples.len());
         drop(batch);
         pause(compute, interrupt);

@@ -215,10 +215,8 @@ fn scenario(
     catalog: &Catalog,
 ) -> Result<Scenario> {
     let samples = catalog.len();
-    let (ranks, ranks_per_host) = (
-        options.ranks.unwrap_or(1),
-        options.ranks_per_host.unwrap_or(1),
-    );
+    let ranks = options.ranks.unwrap_or(1);
+    let ranks_per_host = options.ranks_per_host.unwrap_or(1);
     let global_batch = options.batch.unwrap_or_else(|| GLOBAL_BATCH.min(samples));
     if global_batch > samples {
         bail!(

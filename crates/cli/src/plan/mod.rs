@@ -178,7 +178,8 @@ fn shown(
     });
     let sample =
         sample.map(|id| show::uses(&job, &plan, id).with_context(|| format!("--show-sample {id}")));
-    let (step, sample) = (step.transpose()?, sample.transpose()?);
+    let step = step.transpose()?;
+    let sample = sample.transpose()?;
     let mut paths = BTreeMap::new();
     if let Some(files) = &subject.paths {
         let of_step = step

@@ -213,7 +213,8 @@ fn local_batch<'a>(batch: &LocalBatch, path: impl Fn(u32) -> &'a str) -> String 
     let count = counted(samples.len() as u64, "sample");
     let head = ["sample", "size", "home", ""].map(str::to_owned).to_vec();
     let rows = samples.iter().map(|sample| {
-        let (id, bytes) = (sample.sample, sample.bytes);
+        let id = sample.sample;
+        let bytes = sample.bytes;
         vec![
             id.to_string(),
             format!("{} B", grouped(bytes)),

@@ -77,7 +77,8 @@ impl Page {
 
 fn job(runs: &Runs) -> String {
     let plural = |number: usize| if number == 1 { "" } else { "s" };
-    let (number, epochs) = (runs.runs.len(), epochs_max(runs));
+    let number = runs.runs.len();
+    let epochs = epochs_max(runs);
     format!(
         "{} real run{}, {} epoch{}",
         count(number as u64),
@@ -335,7 +336,8 @@ fn source_unit(runs: &Runs) -> Unit {
 }
 
 fn source_figure(runs: &Runs) -> Figure {
-    let (unit, minimum) = (source_unit(runs), source_minimum(runs));
+    let unit = source_unit(runs);
+    let minimum = source_minimum(runs);
     let row = |name: String, bytes: f64| {
         let ratio = minimum.and_then(|minimum| times(bytes, minimum));
         let ratio = ratio.map_or_else(String::new, |times| format!("{EM_SPACE}{times}"));

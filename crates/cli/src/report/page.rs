@@ -70,7 +70,8 @@ pub(super) struct Key {
 impl Page {
     pub(super) fn new(report: &Report<'_>) -> Result<Self> {
         let comparison = report.comparison;
-        let (unit, source_unit) = (time_unit(comparison), source_unit(comparison));
+        let unit = time_unit(comparison);
+        let source_unit = source_unit(comparison);
         Ok(Self {
             kicker: "foresee simulate",
             title: comparison.scenario.clone(),

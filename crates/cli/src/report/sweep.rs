@@ -89,10 +89,8 @@ fn unit_of(totals: &[f64]) -> Unit {
 
 fn one_key(sweep: &Sweep, key: &str) -> SweepView {
     let all_s = totals(sweep);
-    let (unit, clip) = (
-        unit_of(&all_s),
-        Clip::of(all_s.iter().copied(), TIME_BREAKS_AT),
-    );
+    let unit = unit_of(&all_s);
+    let clip = Clip::of(all_s.iter().copied(), TIME_BREAKS_AT);
     let names: Vec<String> = sweep
         .points
         .iter()
@@ -168,8 +166,10 @@ fn outcome_of<'a>(
 fn two_keys(sweep: &Sweep, row_key: &str, column_key: &str) -> SweepView {
     let all_s = totals(sweep);
     let clip = Clip::of(all_s.iter().copied(), TIME_BREAKS_AT);
-    let (unit, shades) = (unit_of(&all_s), Shades::of(all_s.iter().copied(), clip));
-    let (rows, columns) = (values(sweep, 0), values(sweep, 1));
+    let unit = unit_of(&all_s);
+    let shades = Shades::of(all_s.iter().copied(), clip);
+    let rows = values(sweep, 0);
+    let columns = values(sweep, 1);
     let cell = |policy: &str, row: &String, column: &String| {
         let point = sweep
             .points

@@ -321,10 +321,8 @@ fn the_old_page_is_replaced_and_nothing_else_is_left() {
 #[test]
 fn a_link_stays_a_link() {
     let folder = tempfile::tempdir().unwrap();
-    let (link, target) = (
-        folder.path().join("latest.html"),
-        folder.path().join("target.html"),
-    );
+    let link = folder.path().join("latest.html");
+    let target = folder.path().join("target.html");
     fs::write(&target, "old").unwrap();
     std::os::unix::fs::symlink(&target, &link).unwrap();
     write(&page(None), &link).unwrap();

@@ -209,7 +209,8 @@ mod tests {
         fn draws_what_would_come_one_by_one(samples in 1u32..40, world in 1u32..5, batch in 1u32..9, count in 1u32..30) {
             for shuffle in [Shuffle::Feistel { seed: 7 }, Shuffle::Sequential] {
                 let orders = Orders::new(shuffle, samples, 3).unwrap();
-                let (positions, tail) = (u64::from(samples), Tail::Pad);
+                let positions = u64::from(samples);
+                let tail = Tail::Pad;
                 let spec =
                     LayoutSpec { positions, world, global_batch: batch, deal: Deal::Strided, tail, drop_last: false };
                 let Ok(layout) = Layout::new(spec) else { continue };

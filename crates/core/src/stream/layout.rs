@@ -117,7 +117,8 @@ impl Layout {
             positions,
             global_batch,
         };
-        let (ranks, batch) = (u64::from(world), u64::from(global_batch));
+        let ranks = u64::from(world);
+        let batch = u64::from(global_batch);
         let dealt = match tail {
             Tail::Pad => positions
                 .checked_next_multiple_of(ranks)
@@ -203,7 +204,8 @@ impl Layout {
             return None;
         }
         let batch = u64::from(self.global_batch);
-        let (step, offset) = (Step((p.0 / batch) as u32), (p.0 % batch) as u32);
+        let step = Step((p.0 / batch) as u32);
+        let offset = (p.0 % batch) as u32;
         let (rank, index) = match self.deal {
             Deal::Strided => (offset % self.world, offset / self.world),
             Deal::Blocked => {

@@ -231,7 +231,9 @@ impl Orders {
         &self,
         f: impl Fn(Epoch, &EpochOrder) -> EpochOrder + Send + Sync + 'static,
     ) -> Self {
-        let (len, samples, epochs) = (self.len(), self.samples(), self.epochs());
+        let len = self.len();
+        let samples = self.samples();
+        let epochs = self.epochs();
         let making = Making::Rewritten {
             from: self.clone(),
             by: Box::new(f),
@@ -399,7 +401,8 @@ mod tests {
 
     #[test]
     fn small_feistel_orders_are_tables_of_what_would_be_computed() {
-        let (samples, seed) = (2000, 3);
+        let samples = 2000;
+        let seed = 3;
         let [small, large] = [2, 2000]
             .map(|epochs| Orders::new(Shuffle::Feistel { seed }, samples, epochs).unwrap());
         assert_eq!(

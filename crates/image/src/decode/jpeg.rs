@@ -216,7 +216,8 @@ impl Opened<'_> {
 
     /// Gives the pixels of a line and how many of them are left of the window.
     fn plan(&self, window: &Window) -> Result<(usize, u32), ImageError> {
-        let (mut line_pixels, mut left) = (0, 0);
+        let mut line_pixels = 0;
+        let mut left = 0;
         // SAFETY: the decoder is alive and has a header, its bytes are borrowed by `self`, the window lies inside the
         // image and the other pointers are variables that live here.
         let code = unsafe {
@@ -298,7 +299,8 @@ mod tests {
 
     fn window_of(image: Size, shares: [f64; 4]) -> Rect {
         let part = |share: f64, most: u32| (share * f64::from(most)) as u32;
-        let (x, y) = (part(shares[0], image.width), part(shares[1], image.height));
+        let x = part(shares[0], image.width);
+        let y = part(shares[1], image.height);
         let size = Size::new(
             1 + part(shares[2], image.height - y),
             1 + part(shares[3], image.width - x),

@@ -251,7 +251,8 @@ mod tests {
     fn only_what_we_made_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let catalogs = catalogs(&folder);
-        let (key, zeros) = (Catalogs::name(1), "0".repeat(32));
+        let key = Catalogs::name(1);
+        let zeros = "0".repeat(32);
         catalogs.write(&key, b"").unwrap();
         let others = [
             "notes.txt".to_owned(),

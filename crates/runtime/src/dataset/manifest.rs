@@ -153,7 +153,9 @@ impl Line {
 /// Reads all lines of `text`.
 pub(super) fn parse(text: &[u8], folder: &Path) -> Result<Listed, BadLine> {
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-    let (mut paths, mut labels, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    let mut paths = Vec::new();
+    let mut labels = Vec::new();
+    let mut lines = Vec::new();
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.trim_ascii().is_empty() || line.starts_with(b"#") {
@@ -193,7 +195,8 @@ fn split(line: &[u8]) -> Result<(&[u8], Option<i64>), String> {
     let Some(at) = last(b'\t').or_else(|| last(b',')) else {
         return Ok((line, None));
     };
-    let (path, label) = (&line[..at], line[at + 1..].trim_ascii());
+    let path = &line[..at];
+    let label = line[at + 1..].trim_ascii();
     if path.is_empty() {
         return Err("no path before the label; write path<TAB>label".to_owned());
     }

@@ -578,7 +578,9 @@ fn pretend(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Resu
         .map(|entry| Ok(entry?.path()))
         .collect::<io::Result<Vec<_>>>()?;
     folders.sort_unstable();
-    let (mut files, mut labels, mut classes) = (Files::default(), Vec::new(), Vec::new());
+    let mut files = Files::default();
+    let mut labels = Vec::new();
+    let mut classes = Vec::new();
     for (class, folder) in (0_u32..).zip(&folders) {
         let name = folder
             .file_name()

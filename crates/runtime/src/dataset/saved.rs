@@ -189,11 +189,9 @@ fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
         .into_iter()
         .collect::<Option<_>>()?;
     let stamps = Stamps { paths, stamps };
-    let (folders, folder_of, names) = (
-        input.names()?,
-        input.numbers(u32::from_le_bytes)?,
-        input.names()?,
-    );
+    let folders = input.names()?;
+    let folder_of = input.numbers(u32::from_le_bytes)?;
+    let names = input.names()?;
     let labels = input.numbers(i64::from_le_bytes)?;
     let sizes = input.numbers(u64::from_le_bytes)?;
     let files = Files {

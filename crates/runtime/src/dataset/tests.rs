@@ -473,7 +473,8 @@ fn progress_only_grows_and_reaches_the_end() {
 #[test]
 fn a_dataset_is_its_resolved_path_with_its_names_and_sizes() {
     let root = tree(&["v1/a/1.png", "v1/b/2.png"]);
-    let (before, after) = (root.path().join("v1"), root.path().join("v2"));
+    let before = root.path().join("v1");
+    let after = root.path().join("v2");
     let digest = |root: &Path| Dataset::image_folder(root, &UNSAVED).unwrap().digest();
     let mut digests = vec![digest(&before)];
     let link = root.path().join("cur");
@@ -538,10 +539,8 @@ fn sizes(dataset: &Dataset) -> Vec<u64> {
 
 #[test]
 fn a_saved_catalog_is_reused_until_a_folder_changes() {
-    let (root, cache) = (
-        tree(&["a/1.png", "a/2.png", "b/c/3.png"]),
-        tempfile::tempdir().unwrap(),
-    );
+    let root = tree(&["a/1.png", "a/2.png", "b/c/3.png"]);
+    let cache = tempfile::tempdir().unwrap();
     let cache = cache.path().join("made/for/it");
     let open = || Dataset::image_folder(root.path(), &saving(&cache)).unwrap();
     rest();
@@ -565,7 +564,8 @@ fn a_saved_catalog_is_reused_until_a_folder_changes() {
 
 #[test]
 fn a_saved_catalog_of_files_that_have_other_sizes_is_listed_again() {
-    let (root, cache) = (tree(&["a/1.png", "a/2.png"]), tempfile::tempdir().unwrap());
+    let root = tree(&["a/1.png", "a/2.png"]);
+    let cache = tempfile::tempdir().unwrap();
     let open = || Dataset::image_folder(root.path(), &saving(cache.path())).unwrap();
     rest();
     let dataset = open();
@@ -583,10 +583,8 @@ fn a_saved_catalog_of_files_that_have_other_sizes_is_listed_again() {
 
 #[test]
 fn a_link_that_leads_to_another_dataset_now_is_listed_again() {
-    let (root, cache) = (
-        tree(&["v1/a/1.png", "v2/a/1.png", "v2/a/2.png"]),
-        tempfile::tempdir().unwrap(),
-    );
+    let root = tree(&["v1/a/1.png", "v2/a/1.png", "v2/a/2.png"]);
+    let cache = tempfile::tempdir().unwrap();
     let link = root.path().join("cur");
     for folder in ["v1/a", "v1", "v2/a", "v2"] {
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
@@ -611,23 +609,17 @@ fn a_link_that_leads_to_another_dataset_now_is_listed_again() {
 
 #[test]
 fn lists_and_manifests_are_saved_and_reused_too() {
-    let (root, cache) = (
-        tree(&["a/1", "b/2", "m/list"]),
-        tempfile::tempdir().unwrap(),
-    );
-    let (paths, manifest) = (
-        ["a/1", "b/2"].map(|name| root.path().join(name)),
-        root.path().join("m/list"),
-    );
+    let root = tree(&["a/1", "b/2", "m/list"]);
+    let cache = tempfile::tempdir().unwrap();
+    let paths = ["a/1", "b/2"].map(|name| root.path().join(name));
+    let manifest = root.path().join("m/list");
     fs::write(&manifest, "../a/1\n../b/2\n").unwrap();
     rest();
     let files = |labels| Dataset::files(paths.to_vec(), labels, &saving(cache.path()));
     let listed = || Dataset::manifest(&manifest, &saving(cache.path()));
-    let (plain, labelled, manifested) = (
-        files(None).unwrap(),
-        files(Some(vec![1, 2])).unwrap(),
-        listed().unwrap(),
-    );
+    let plain = files(None).unwrap();
+    let labelled = files(Some(vec![1, 2])).unwrap();
+    let manifested = listed().unwrap();
     fs::write(&paths[0], b"in place").unwrap();
     assert_eq!(files(None).unwrap(), plain);
     assert_eq!(files(Some(vec![1, 2])).unwrap(), labelled);
@@ -656,14 +648,16 @@ fn the_latest_change_of_all_files_is_known_once_they_have_rested() {
 
 #[test]
 fn a_folder_that_changed_just_now_is_listed_again() {
-    let (root, cache) = (tree(&["a/1.png", "a/2.png"]), tempfile::tempdir().unwrap());
+    let root = tree(&["a/1.png", "a/2.png"]);
+    let cache = tempfile::tempdir().unwrap();
     Dataset::image_folder(root.path(), &saving(cache.path())).unwrap();
     assert_eq!(saved_file(cache.path()), None);
 }
 
 #[test]
 fn a_damaged_saved_catalog_is_made_anew() {
-    let (root, cache) = (tree(&["a/1.png", "b/2.png"]), tempfile::tempdir().unwrap());
+    let root = tree(&["a/1.png", "b/2.png"]);
+    let cache = tempfile::tempdir().unwrap();
     rest();
     let open = || Dataset::image_folder(root.path(), &saving(cache.path())).unwrap();
     let first = open();
@@ -686,8 +680,10 @@ fn a_damaged_saved_catalog_is_made_anew() {
 
 #[test]
 fn the_saved_catalog_of_another_dataset_is_not_used() {
-    let (one, two) = (tree(&["a/1.png"]), tree(&["b/2.png"]));
-    let (cache, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let one = tree(&["a/1.png"]);
+    let two = tree(&["b/2.png"]);
+    let cache = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
     rest();
     Dataset::image_folder(one.path(), &saving(cache.path())).unwrap();
     Dataset::image_folder(two.path(), &saving(other.path())).unwrap();

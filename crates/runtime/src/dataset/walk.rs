@@ -184,7 +184,9 @@ fn read_folder(todo: Todo) -> Result<Folder, DatasetError> {
         return Err(DatasetError::Loop(path));
     }
     line.push(identity);
-    let (mut samples, mut below, mut is_empty) = (Vec::new(), Vec::new(), true);
+    let mut samples = Vec::new();
+    let mut below = Vec::new();
+    let mut is_empty = true;
     for entry in fs::read_dir(&path).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
         is_empty = false;
@@ -268,7 +270,8 @@ fn refuse_empty_classes(
 
 /// The samples of all folders, one folder after another.
 fn gather(folders: &[Folder]) -> Files {
-    let (mut files, mut labels) = (Files::default(), Vec::new());
+    let mut files = Files::default();
+    let mut labels = Vec::new();
     for folder in folders.iter().filter(|folder| folder.samples.len() > 0) {
         files.folders.push(folder_bytes(&folder.path));
         for name in folder.samples.iter() {

@@ -151,7 +151,8 @@ pub(super) mod tests {
     impl Source for InMemory {
         fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
             let bytes = &self.0[sample.index()];
-            let (expected, found) = (Bytes(into.len() as u64), Bytes(bytes.len() as u64));
+            let expected = Bytes(into.len() as u64);
+            let found = Bytes(bytes.len() as u64);
             match found.cmp(&expected) {
                 _ if bytes.is_empty() => Err(ReadError::Empty),
                 std::cmp::Ordering::Less => Err(ReadError::Shrank { expected, found }),

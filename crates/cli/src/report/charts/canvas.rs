@@ -112,7 +112,10 @@ impl Canvas {
             width,
             height,
         } = area;
-        let (x, y, width, height) = (Px(x), Px(y), Px(width.max(0.0)), Px(height.max(0.0)));
+        let x = Px(x);
+        let y = Px(y);
+        let width = Px(width.max(0.0));
+        let height = Px(height.max(0.0));
         self.push(format_args!(
             "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\""
         ));
@@ -127,7 +130,10 @@ impl Canvas {
     }
 
     pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
-        let (x1, y1, x2, y2) = (Px(from.0), Px(from.1), Px(to.0), Px(to.1));
+        let x1 = Px(from.0);
+        let y1 = Px(from.1);
+        let x2 = Px(to.0);
+        let y2 = Px(to.1);
         self.push(format_args!(
             "<line class=\"{class}\" x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>"
         ));
@@ -149,7 +155,8 @@ impl Canvas {
     }
 
     pub(super) fn dot(&mut self, class: &str, at: (f64, f64), tip: &str) {
-        let (x, y) = (Px(at.0), Px(at.1));
+        let x = Px(at.0);
+        let y = Px(at.1);
         self.push(format_args!(
             "<circle class=\"{class}\" cx=\"{x}\" cy=\"{y}\" r=\"4\"><title>{}</title></circle>",
             escape(tip)
@@ -184,7 +191,9 @@ impl Canvas {
 
     /// A text in a colour of its own.
     pub(super) fn filled_text(&mut self, fill: &str, at: (f64, f64), text: &str) {
-        let (x, y, text) = (Px(at.0), Px(at.1), escape(text));
+        let x = Px(at.0);
+        let y = Px(at.1);
+        let text = escape(text);
         self.push(format_args!(
             "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" style=\"fill:{fill}\">{text}</text>"
         ));
@@ -192,11 +201,9 @@ impl Canvas {
 
     /// The whole drawing. `label` is what a screen reader says instead of it.
     pub(super) fn finish(self, height: f64, label: &str) -> String {
-        let (width, height, least) = (
-            Px(self.width),
-            Px(height),
-            Px(self.width * TEXT_PX_MIN / TEXT_PX),
-        );
+        let width = Px(self.width);
+        let height = Px(height);
+        let least = Px(self.width * TEXT_PX_MIN / TEXT_PX);
         format!(
             "<svg role=\"img\" aria-label=\"{}\" width=\"{width}\" height=\"{height}\" \
              viewBox=\"0 0 {width} {height}\" style=\"min-width:{least}px\">{}</svg>",

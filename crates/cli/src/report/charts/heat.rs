@@ -139,7 +139,8 @@ fn ink(colour: [f64; 3]) -> &'static str {
         }
     });
     let luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-    let (on_white, on_black) = (1.05 / (luminance + 0.05), (luminance + 0.05) / 0.05);
+    let on_white = 1.05 / (luminance + 0.05);
+    let on_black = (luminance + 0.05) / 0.05;
     if on_white > on_black {
         LIGHT_INK
     } else {

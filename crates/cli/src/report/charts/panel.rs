@@ -125,7 +125,8 @@ impl Panel<'_> {
                 .ceil()
                 .max(1.0) as usize
         };
-        let (name_stride, value_stride) = (stride(self.names), stride(&shown));
+        let name_stride = stride(self.names);
+        let value_stride = stride(&shown);
         for (at, (name, value)) in self.names.iter().zip(self.values).enumerate() {
             let (x, y) = self.point(plot, end, at, value.unwrap_or(0.0));
             let tip = format!(

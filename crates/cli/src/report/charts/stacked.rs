@@ -285,9 +285,11 @@ fn shares(parts: &[Part], bar: Area) -> Vec<(f64, f64)> {
 /// Two slanted strokes with nothing between them.
 fn draw_break(canvas: &mut Canvas, bar: Area) {
     let x = bar.right() - BREAK_FROM_END;
-    let (top, bottom) = (bar.y - 2.0, bar.bottom() + 2.0);
+    let top = bar.y - 2.0;
+    let bottom = bar.bottom() + 2.0;
     let stroke = |x: f64| [(x + 4.0, top), (x - 4.0, bottom)];
-    let (left, right) = (stroke(x - 3.0), stroke(x + 3.0));
+    let left = stroke(x - 3.0);
+    let right = stroke(x + 3.0);
     canvas.path("break-gap", &[left[0], right[0], right[1], left[1]]);
     canvas.line("break", left[0], left[1]);
     canvas.line("break", right[0], right[1]);
@@ -315,7 +317,8 @@ fn draw_mark(canvas: &mut Canvas, layout: &Layout, mark: &Mark) {
         canvas.line("mark-thin", whole[0], whole[1]);
         for row in 0..layout.rows {
             let bar = layout.bar(row, 0.0);
-            let (from, to) = ((x, bar.y - 3.0), (x, bar.bottom() + 3.0));
+            let from = (x, bar.y - 3.0);
+            let to = (x, bar.bottom() + 3.0);
             canvas.line("mark-ground", from, to);
             canvas.line("mark-line", from, to);
         }

@@ -67,7 +67,8 @@ fn unpack_bits(mut encoded: &[u8], decoded: &mut [u8]) -> usize {
 
 fn lzw(encoded: &[u8], decoded: &mut [u8]) -> Result<usize, ImageError> {
     let mut tables = weezl::decode::Decoder::with_tiff_size_switch(BitOrder::Msb, 8);
-    let (mut read, mut written) = (0, 0);
+    let mut read = 0;
+    let mut written = 0;
     loop {
         let result = tables.decode_bytes(&encoded[read..], &mut decoded[written..]);
         read += result.consumed_in;

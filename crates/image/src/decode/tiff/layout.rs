@@ -124,7 +124,8 @@ impl Turn {
     /// Where a stored pixel is, among all that are shown.
     pub(super) fn place(self, x: usize, y: usize, stored: Size) -> usize {
         let shown = self.size(stored);
-        let (height, width) = (shown.height as usize, shown.width as usize);
+        let height = shown.height as usize;
+        let width = shown.width as usize;
         let (x, y) = if self.is_exchanged { (y, x) } else { (x, y) };
         let x = if self.is_right_to_left {
             width - 1 - x

@@ -84,7 +84,8 @@ mod tests {
     #[test]
     fn refuses_links_and_folders_that_others_can_write() {
         let parent = tempfile::tempdir().unwrap();
-        let (open, link) = (parent.path().join("open"), parent.path().join("link"));
+        let open = parent.path().join("open");
+        let link = parent.path().join("link");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
         symlink(parent.path(), &link).unwrap();

@@ -200,7 +200,8 @@ impl Ledger {
 
     /// Frees the seats of dead processes, and takes their reads out of the pipe.
     pub(super) fn forget_the_dead(&self, pipe: &mut Pipe, now_ns: u64) -> io::Result<()> {
-        let (mut under_way, mut lost_ns) = (0, 0);
+        let mut under_way = 0;
+        let mut lost_ns = 0;
         for (index, seat) in self
             .seats()?
             .iter()

@@ -216,7 +216,8 @@ impl Throttle {
     /// This process' seat, if it has taken one.
     fn own_seat(&self, ledger: &Ledger) -> io::Result<Option<(usize, Seat)>> {
         let packed = self.seat.load(Ordering::Relaxed);
-        let (pid, index) = ((packed >> 32) as u32, packed as u32 as usize);
+        let pid = (packed >> 32) as u32;
+        let index = packed as u32 as usize;
         if pid != std::process::id() {
             return Ok(None);
         }
