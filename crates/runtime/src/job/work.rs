@@ -51,7 +51,8 @@ impl<'a> Worker<'a> {
 
     /// Works until nothing is left to do, or until another job may be more urgent. False when there was nothing to do.
     pub(super) fn work(self) -> bool {
-        BENCH.with_borrow_mut(|bench| {
+        BENCH.with(|bench| {
+            let bench = &mut *bench.borrow_mut();
             let mut did = false;
             let mut outcome = None;
             // What was read is brought in and the next read is taken in one go: one lock a sample.
