@@ -48,6 +48,8 @@ pub enum Entry {
     Poll(Lane, Next),
     /// The read of an awaited sample, if it is there.
     Resume(Awaited, Option<Read>),
+    /// The read of an awaited sample that will not come.
+    GiveUp(Awaited, Read),
     /// A read is complete.
     Complete(Read),
     /// A tier does not have what it should.
@@ -114,7 +116,15 @@ impl Desk {
         read
     }
 
-    /// A read is complete; with `kept` false it could not be kept.
+    /// The read of an awaited sample that will not come, or not in time: from the source.
+    pub fn give_up(&mut self, awaited: &Awaited) -> Read {
+        let read = self.engine.give_up(awaited, &mut self.sight);
+        self.sight.reading += u32::from(read.origin == Origin::Source);
+        self.note(|| Entry::GiveUp(*awaited, read));
+        read
+    }
+
+    /// A read is complete, whether its bytes came or not.
     pub fn complete(&mut self, read: &Read) {
         self.sight.reading -= u32::from(read.origin == Origin::Source);
         self.engine.complete(read);
@@ -184,6 +194,7 @@ impl Desk {
         match entry {
             Entry::Poll(lane, _) => Entry::Poll(*lane, self.poll(*lane)),
             Entry::Resume(awaited, _) => Entry::Resume(*awaited, self.resume(awaited)),
+            Entry::GiveUp(awaited, _) => Entry::GiveUp(*awaited, self.give_up(awaited)),
             Entry::Complete(read) => {
                 self.complete(read);
                 Entry::Complete(*read)

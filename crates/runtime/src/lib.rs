@@ -10,10 +10,14 @@ mod kept;
 pub mod machine;
 pub mod owner;
 mod pages;
+pub mod peers;
 mod pool;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 pub mod source;
 pub mod stamp;
 mod sync;
 mod thread_time;
 pub mod tier;
 pub mod trace;
+pub mod transport;

@@ -1,5 +1,9 @@
 //! The loader threads of the process. Jobs share them: a thread takes the most urgent job that has something to do, does
-//! it, and looks again. Threads are made when the first job needs them and end with the last.
+//! it, and looks again. Threads are made when the first job needs them and end with the last. A job is a member as long as
+//! it has its [`Member`].
+//!
+//! The pool's lock is never held while a job is called, so a job may be asked anything with or without its own lock; jobs
+//! take the pool's without theirs.
 
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
@@ -16,8 +20,8 @@ pub(crate) trait Work: Send + Sync {
     fn work(&self) -> bool;
     /// Lower is sooner.
     fn urgency(&self) -> f64;
-    /// So many jobs share its byte budget from now on.
-    fn share(&self, jobs: usize);
+    /// So many jobs live on its byte budget from now on.
+    fn divide_budget(&self, jobs: usize);
     /// Which byte budget it lives on: jobs with the same configuration share one.
     fn budget(&self) -> &Config;
 }
@@ -39,12 +43,42 @@ pub(crate) struct Pool {
 }
 
 struct Inner {
-    jobs: Vec<(Weak<dyn Work>, u32)>,
+    jobs: Vec<Joined>,
+    /// The number of the next member.
+    next: u64,
     threads: usize,
     /// Memory in which jobs keep samples, by budget.
     grants: Vec<(Config, u64)>,
     /// Whether it was said that threads are not to be had.
     said_fewer: bool,
+}
+
+/// A job that threads work for.
+#[derive(Clone)]
+struct Joined {
+    number: u64,
+    job: Weak<dyn Work>,
+    /// So many threads at most.
+    threads: u32,
+}
+
+/// A job's membership: threads work for the job until this is dropped.
+pub(crate) struct Member {
+    pool: Arc<Pool>,
+    number: u64,
+}
+
+impl Member {
+    /// The job can use so many threads from now on, if these are more than before.
+    pub(crate) fn grow(&self, threads: u32) {
+        self.pool.grow(self.number, threads);
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.pool.leave(self.number);
+    }
 }
 
 /// The pool of this process; one that a fork brought along is left alone.
@@ -76,25 +110,22 @@ impl Pool {
         }
     }
 
-    fn new(generation: u32) -> Self {
-        let inner = Mutex::new(Inner {
+    pub(crate) fn new(generation: u32) -> Self {
+        let inner = Inner {
             jobs: Vec::new(),
+            next: 0,
             threads: 0,
             grants: Vec::new(),
             said_fewer: false,
-        });
-        let (wake, sleepers, waking) =
-            (Condvar::new(), AtomicUsize::new(0), AtomicBool::new(false));
-        let (jobs, signals) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let disks = Arc::default();
+        };
         Self {
-            inner,
-            wake,
-            jobs,
-            sleepers,
-            waking,
-            signals,
-            disks,
+            inner: Mutex::new(inner),
+            wake: Condvar::new(),
+            jobs: AtomicUsize::new(0),
+            sleepers: AtomicUsize::new(0),
+            waking: AtomicBool::new(false),
+            signals: AtomicU64::new(0),
+            disks: Arc::default(),
             generation,
         }
     }
@@ -104,11 +135,21 @@ impl Pool {
         &self.disks
     }
 
-    /// Works for a job too, with so many threads at most. Fewer than that are enough; with none at all the job is not
-    /// joined.
-    pub(crate) fn join(self: &Arc<Self>, job: &Arc<dyn Work>, threads: u32) -> std::io::Result<()> {
+    /// Works for a job too, with so many threads at most, as long as it is a member. Fewer than that are enough; with none
+    /// at all the job is not joined.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        job: &Arc<dyn Work>,
+        threads: u32,
+    ) -> std::io::Result<Member> {
         let mut inner = self.inner();
-        inner.jobs.push((Arc::downgrade(job), threads));
+        let number = inner.next;
+        inner.next += 1;
+        inner.jobs.push(Joined {
+            number,
+            job: Arc::downgrade(job),
+            threads,
+        });
         if let Err(error) = self.start_threads(&mut inner) {
             if inner.threads == 0 {
                 inner.jobs.pop();
@@ -118,24 +159,20 @@ impl Pool {
         }
         self.jobs.store(inner.jobs.len(), Ordering::Relaxed);
         drop(inner);
-        self.share_out();
-        Ok(())
+        self.divide_budgets();
+        Ok(Member {
+            pool: Arc::clone(self),
+            number,
+        })
     }
 
-    /// Works for a job that has joined with so many threads at most, if these are more than before.
-    pub(crate) fn grow(self: &Arc<Self>, job: *const (), threads: u32) {
+    fn grow(self: &Arc<Self>, number: u64, threads: u32) {
         let mut inner = self.inner();
-        let Some(place) = inner
-            .jobs
-            .iter()
-            .position(|(other, _)| std::ptr::addr_eq(other.as_ptr(), job))
-        else {
+        let found = inner.jobs.iter_mut().find(|job| job.number == number);
+        let Some(job) = found.filter(|job| job.threads < threads) else {
             return;
         };
-        if inner.jobs[place].1 >= threads {
-            return;
-        }
-        inner.jobs[place].1 = threads;
+        job.threads = threads;
         if let Err(error) = self.start_threads(&mut inner) {
             inner.settle_for_fewer(&error);
         }
@@ -159,35 +196,31 @@ impl Pool {
         self.jobs.load(Ordering::Relaxed) > 1
     }
 
-    /// Tells all jobs how many share their budget.
-    pub(crate) fn share_out(&self) {
-        let jobs: Vec<Arc<dyn Work>> = self
-            .inner()
-            .jobs
-            .iter()
-            .filter_map(|(job, _)| job.upgrade())
-            .collect();
+    /// Tells all jobs how many live on their budget.
+    pub(crate) fn divide_budgets(&self) {
+        let inner = self.inner();
+        let joined = inner.jobs.iter();
+        let jobs: Vec<Arc<dyn Work>> = joined.filter_map(|joined| joined.job.upgrade()).collect();
+        // Jobs take their own lock.
+        drop(inner);
         for job in &jobs {
-            job.share(
-                jobs.iter()
-                    .filter(|other| other.budget() == job.budget())
-                    .count(),
-            );
+            let on_same = jobs.iter().filter(|other| other.budget() == job.budget());
+            job.divide_budget(on_same.count());
         }
     }
 
     /// Does nothing more for a job.
-    pub(crate) fn leave(&self, job: *const ()) {
+    fn leave(&self, number: u64) {
         let mut inner = self.inner();
-        inner.jobs.retain(|(other, _)| {
-            !std::ptr::addr_eq(other.as_ptr(), job) && other.strong_count() > 0
-        });
+        inner
+            .jobs
+            .retain(|other| other.number != number && other.job.strong_count() > 0);
         self.jobs.store(inner.jobs.len(), Ordering::Relaxed);
         self.signals.fetch_add(1, Ordering::SeqCst);
         // With the lock, or a thread that is about to sleep would miss it.
         self.wake.notify_all();
         drop(inner);
-        self.share_out();
+        self.divide_budgets();
     }
 
     /// Gives memory for keeping samples, as much as is left of `capacity` bytes for all jobs together.
@@ -219,6 +252,19 @@ impl Pool {
     /// There may be something to do.
     pub(crate) fn signal(&self) {
         self.signals.fetch_add(1, Ordering::SeqCst);
+        self.wake_one();
+    }
+
+    /// There may be something to do that is not worth a second thread: one that was woken and has not looked yet is enough.
+    pub(crate) fn signal_once(&self) {
+        // First the signal, then the look: whoever is being woken looks for signals after it has said that it is awake.
+        self.signals.fetch_add(1, Ordering::SeqCst);
+        if !self.waking.load(Ordering::SeqCst) {
+            self.wake_one();
+        }
+    }
+
+    fn wake_one(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // With the lock, or a thread that is about to sleep would miss it.
             let inner = self.inner();
@@ -226,15 +272,6 @@ impl Pool {
                 .store(self.sleepers.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
             self.wake.notify_one();
             drop(inner);
-        }
-    }
-
-    /// There may be something to do that is not worth a second thread: one that was woken and has not looked yet is enough.
-    pub(crate) fn signal_once(&self) {
-        if self.waking.load(Ordering::SeqCst) {
-            self.signals.fetch_add(1, Ordering::SeqCst);
-        } else {
-            self.signal();
         }
     }
 
@@ -249,8 +286,8 @@ impl Pool {
                 }
                 inner.jobs.clone()
             };
-            let jobs =
-                most_urgent_first(jobs.iter().filter_map(|(job, _)| job.upgrade()).collect());
+            let living = jobs.iter().filter_map(|joined| joined.job.upgrade());
+            let jobs = most_urgent_first(living.collect());
             if !jobs.iter().any(|job| job.work()) {
                 drop(jobs);
                 self.sleep(seen);
@@ -263,8 +300,9 @@ impl Pool {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         while self.signals.load(Ordering::SeqCst) == seen && inner.threads <= inner.wanted() {
             inner = whole(self.wake.wait(inner));
+            // Also if there is nothing new and it sleeps on: it may have looked just before it was woken.
+            self.waking.store(false, Ordering::SeqCst);
         }
-        self.waking.store(false, Ordering::SeqCst);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -289,7 +327,7 @@ impl Inner {
     fn wanted(&self) -> usize {
         self.jobs
             .iter()
-            .map(|(_, threads)| *threads as usize)
+            .map(|job| job.threads as usize)
             .max()
             .unwrap_or(0)
     }
@@ -300,8 +338,8 @@ impl Inner {
         if !std::mem::replace(&mut self.said_fewer, true) {
             tracing::warn!("cannot start more loader threads: {error}; going on with {threads}");
         }
-        for (_, wanted) in &mut self.jobs {
-            *wanted = (*wanted).min(threads as u32);
+        for job in &mut self.jobs {
+            job.threads = job.threads.min(threads as u32);
         }
     }
 }

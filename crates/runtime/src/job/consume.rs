@@ -2,63 +2,30 @@
 //! it arrives, kept until the batch is whole, and counted; the wait for it is blamed on what came last.
 
 use crate::sync::atomic::Ordering;
-use crate::sync::{MutexGuard, whole};
 use std::sync::Arc;
 use std::time::Instant;
 
-use foresee_core::engine::Consumed;
-use foresee_core::ids::{Epoch, Rank, SampleId, Step};
+use foresee_core::ids::SampleId;
 use foresee_core::model::Origin;
-use foresee_core::stream::{EpochOrder, Layout, Mark, Orders};
-use foresee_core::tally::Event;
-use foresee_core::units::{Bytes, Seconds};
+use foresee_core::stream::Mark;
+use foresee_core::units::Seconds;
 use foresee_image::Scratch;
 
+use super::Job;
+use super::consumer::{Consumer, Gathered};
+use super::course::OnDemand;
 use super::error::JobError;
-use super::lease::Lease;
+use super::gathering::Gathering;
+use super::handed::{Ask, Batch, Prepared, Sample};
+use super::lease::{Lease, Lender};
+use super::shared::Shared;
+use super::slots::Staged;
 use super::spec::OnError;
-use super::state::{Polled, Staged, State};
-use super::{Ask, Batch, Job, Prepared, Sample, Shared};
+use super::state::{Ended, State};
+use super::wake::Wake;
+use super::work::Worker;
 use crate::source::ReadError;
-
-/// Where the trainer stands.
-pub(super) struct Consumer {
-    pub(super) layout: Layout,
-    /// The world that the job began with: its tail was padded or dropped for it.
-    pub(super) began_with: u32,
-    pub(super) mark: Mark,
-    /// Samples of this step that were handed over one by one.
-    pub(super) index: u32,
-    pub(super) taking: Vec<Taken>,
-    /// When the trainer began to wait for what it is about to get.
-    since: Option<Instant>,
-    /// Samples to pass over after a start in the middle of a step.
-    pub(super) skip: u32,
-    order: Option<(Epoch, Arc<EpochOrder>)>,
-    /// The sample that is next has been reported as broken.
-    reported: bool,
-}
-
-/// A sample that waits for the rest of its batch.
-pub(super) struct Taken {
-    id: SampleId,
-    lease: Lease,
-    origin: Origin,
-    fetched: Instant,
-    ready: Instant,
-}
-
-impl Taken {
-    fn new(staged: &Staged, lease: Lease) -> Self {
-        Self {
-            id: staged.sample,
-            lease,
-            origin: staged.origin,
-            fetched: staged.fetched,
-            ready: staged.ready,
-        }
-    }
-}
+use crate::tier::forbid_writes;
 
 impl Job {
     /// Gathers what is asked for.
@@ -96,32 +63,27 @@ impl Job {
         if !is_settled || self.is_over(consumer, ask) {
             return false;
         }
-        let Some(shared) = self
-            .running
-            .try_lock()
-            .ok()
-            .and_then(|running| running.clone())
-        else {
+        let running = self.running.try_lock().ok();
+        let Some(shared) = running.and_then(|running| running.clone()) else {
             return false;
         };
-        let Ok(mut state) = shared.state.try_lock() else {
+        if self.is_void(&shared) {
             return false;
-        };
+        }
         let wanted = consumer.wanted(shared.spec.rank(), ask);
-        let missing = wanted.saturating_sub(consumer.taking.len());
-        if self.is_void(&shared) || !state.has_staged(missing) {
-            return false;
+        let bytes = shared.mean_bytes.saturating_mul(wanted as u64);
+        let is_there = shared.change_at_once(|state| {
+            let is_there = state.gather_at_once(&mut consumer.gathered, wanted);
+            if is_there {
+                state.serve(bytes);
+            }
+            (is_there, Wake::NOBODY)
+        });
+        let is_there = is_there.unwrap_or(false);
+        if is_there {
+            consumer.since.get_or_insert_with(Instant::now);
         }
-        consumer.since.get_or_insert_with(Instant::now);
-        state.serve(shared.mean_bytes.saturating_mul(wanted as u64));
-        while consumer.taking.len() < wanted
-            && let Some(Ok((staged, counted))) = state.take()
-        {
-            consumer
-                .taking
-                .push(lend(&shared, &mut state, &staged, counted));
-        }
-        consumer.taking.len() >= wanted
+        is_there
     }
 
     fn gather_for(
@@ -131,17 +93,20 @@ impl Job {
         ask: Ask,
         deadline: Instant,
     ) -> Result<Prepared, JobError> {
+        let _trainer = forbid_writes();
         while consumer.skip > 0 {
             if !self.gather(consumer, shared, 1, deadline)? {
                 return Ok(Prepared::NotYet);
             }
-            shared.go_on(shared.state());
-            consumer.taking.clear();
+            shared.change(|state| ((), state.has_room_again()));
+            for passed in consumer.gathered.drain(..) {
+                drop(Lease::alone(shared, passed));
+            }
             consumer.skip -= 1;
         }
         let wanted = consumer.wanted(shared.spec.rank(), ask);
-        let gathered = self.gather(consumer, shared, wanted, deadline)?;
-        Ok(if gathered {
+        let is_whole = self.gather(consumer, shared, wanted, deadline)?;
+        Ok(if is_whole {
             Prepared::Ready
         } else {
             Prepared::NotYet
@@ -155,7 +120,7 @@ impl Job {
         }
         let shared = self.lock_running().clone()?;
         let wanted = consumer.wanted(shared.spec.rank(), ask);
-        if consumer.taking.len() < wanted || self.is_void(&shared) {
+        if consumer.gathered.len() < wanted || self.is_void(&shared) {
             return None;
         }
         Some(self.hand_over(consumer, &shared, wanted))
@@ -182,73 +147,49 @@ impl Job {
             // Somebody may have mended it.
             self.mend(shared);
         }
-        let mut state = shared.state();
-        state.serve(shared.mean_bytes.saturating_mul(wanted as u64));
+        let bytes = shared.mean_bytes.saturating_mul(wanted as u64);
         loop {
-            let mut polled = Polled::More;
-            state.hungry = true;
-            while consumer.taking.len() < wanted {
-                match state.take() {
-                    Some(Ok((staged, counted))) => consumer
-                        .taking
-                        .push(lend(shared, &mut state, &staged, counted)),
-                    Some(Err((sample, cause))) => {
-                        if self.was_spared(shared, &cause) {
-                            drop(state);
-                            let is_mended = self.mend(shared);
-                            state = shared.state();
-                            if is_mended {
-                                continue;
-                            }
-                        }
-                        (consumer.reported, state.hungry) = (true, false);
-                        return Err(self.broken(sample, cause));
-                    }
-                    None if polled == Polled::More && state.slots.is_empty() => {
-                        polled = state.advance(&shared.stores);
-                    }
-                    None => break,
+            let gathered = &mut consumer.gathered;
+            let is_late = || Instant::now() >= deadline;
+            let gathering = shared.change(|state| {
+                state.serve(bytes);
+                state.gather(gathered, wanted, is_late, &shared.stores)
+            });
+            match gathering {
+                Gathering::Whole => return Ok(true),
+                Gathering::Late => return Ok(false),
+                Gathering::Own(fetch) => Worker::new(shared).help(fetch),
+                Gathering::Wait(events) => {
+                    shared.sleep(deadline, |state| state.wants.events() != events);
                 }
-            }
-            if consumer.taking.len() >= wanted {
-                state.hungry = false;
-                return Ok(true);
-            }
-            if state.closed {
-                return Err(state
-                    .defect
-                    .clone()
-                    .map_or(JobError::Closed, JobError::Defect));
-            }
-            if polled == Polled::Full && state.forgive_if_stuck() {
-                state.counts.outside += 1;
-                continue;
-            }
-            if Instant::now() >= deadline {
-                state.hungry = false;
-                return Ok(false);
-            }
-            let missing = (wanted - consumer.taking.len()) as u64;
-            if let Some(task) = state.take_own_task(missing, &shared.stores) {
-                let more = state.has_more();
-                drop(state);
-                if more {
-                    shared.pool.signal();
+                Gathering::Broken(sample, cause) => {
+                    if self.was_spared(shared, &cause) && self.mend(shared) {
+                        continue;
+                    }
+                    consumer.reported = true;
+                    return Err(self.broken(sample, cause));
                 }
-                shared.help(task);
-                state = shared.state();
-                continue;
+                Gathering::Ended(Ended::Closed) => return Err(JobError::Closed),
+                Gathering::Ended(Ended::Defect(said)) => return Err(JobError::Defect(said)),
             }
-            state.want(missing);
-            state = wait(shared, state, deadline);
         }
     }
 
     /// Tries the broken sample that is next once more.
     fn mend(&self, shared: &Shared) -> bool {
-        self.try_again(shared)
-            .map(|staged| shared.state().mend(staged))
-            .is_ok()
+        let broken = shared.change(|state| (state.take_broken(), Wake::NOBODY));
+        let Some(broken) = broken else {
+            return false;
+        };
+        let tried = self.read_here(shared, broken);
+        shared.change(|state| {
+            let is_mended = tried.is_ok();
+            match tried {
+                Ok(staged) => state.course.slots.mend(staged),
+                Err((broken, _)) => state.still_broken(broken.part),
+            }
+            (is_mended, Wake::NOBODY)
+        })
     }
 
     /// Whether a sample is skipped now that was not while all files might have been measured again.
@@ -264,70 +205,77 @@ impl Job {
         wanted: usize,
         deadline: Instant,
     ) -> Result<bool, JobError> {
-        let before = consumer.taking.len();
-        while consumer.taking.len() < wanted {
+        let before = consumer.gathered.len();
+        while consumer.gathered.len() < wanted {
             // One at least, or a caller without patience would never get any.
-            if consumer.taking.len() > before && Instant::now() >= deadline {
+            if consumer.gathered.len() > before && Instant::now() >= deadline {
                 return Ok(false);
             }
-            let mut state = shared.state();
-            // One that failed before comes first.
-            if state.slots.is_empty() {
-                let Some(Consumed::OnDemand(read)) = state.desk.consume() else {
-                    break;
-                };
-                state.desk.complete(&read);
-                let part = state
-                    .shelf
-                    .as_mut()
-                    .and_then(|shelf| shelf.next(&shared.stores, true));
-                state.hold_failed(read.sample, part);
+            let next = shared.change(|state| {
+                let next = state.next_on_demand(&shared.stores);
+                ((next, state.course.number()), Wake::NOBODY)
+            });
+            let (Some(next), course) = next else {
+                break;
+            };
+            match self.read_here(shared, next) {
+                Ok(staged) => {
+                    // The engine counts nothing that it did not stage.
+                    consumer.gathered.push(Gathered::new(staged, course, 0..0));
+                }
+                Err((failed, cause)) => {
+                    let sample = failed.sample;
+                    shared.change(|state| {
+                        // It comes first the next time.
+                        state.course.on_demand = Some(failed);
+                        ((), Wake::NOBODY)
+                    });
+                    return Err(self.broken(sample, Arc::new(cause)));
+                }
             }
-            drop(state);
-            let staged = self.try_again(shared)?;
-            let mut state = shared.state();
-            state.slots.clear();
-            let lease = Lease::new(shared, &staged, None, state.generation);
-            consumer.taking.push(Taken::new(&staged, lease));
         }
         Ok(true)
     }
 
-    /// Tries to read the sample that was reported as broken, or is read on demand.
-    fn try_again(&self, shared: &Shared) -> Result<Staged, JobError> {
-        let (wanted, mut part) = shared.state().failed().unwrap_or_default();
+    /// Reads a sample in the trainer's own thread: one that was reported as broken, or is read on demand. Another one takes
+    /// its place if it is to.
+    fn read_here(
+        &self,
+        shared: &Shared,
+        wanted: OnDemand,
+    ) -> Result<Staged, (OnDemand, ReadError)> {
+        let worker = Worker::new(shared);
+        let OnDemand { sample, mut part } = wanted;
         let image = &mut Scratch::default();
-        let (read, retries) = shared.read_alone(wanted, &mut part, image);
+        let (read, retries) = worker.read_alone(sample, &mut part, image);
         let read = match read {
-            Ok(piece) => Ok((wanted, piece)),
+            Ok(piece) => Ok((sample, piece)),
             Err(cause) => {
                 let skips = shared.spec.on_error == OnError::Skip && !self.is_void(shared);
                 let instead = if skips {
-                    shared.substitute(wanted, &cause, &mut part, image)
+                    worker.substitute(sample, &cause, &mut part, image)
                 } else {
                     None
                 };
                 instead.ok_or(cause)
             }
         };
-        let mut state = shared.state();
-        state.counts.retries += u64::from(retries);
+        let is_skipped = matches!(&read, Ok((found, _)) if *found != sample);
+        shared.change(|state| {
+            state.ledger.counts.retries += u64::from(retries);
+            state.ledger.counts.skipped += u64::from(is_skipped);
+            ((), Wake::NOBODY)
+        });
         let now = Instant::now();
         match read {
-            Ok((sample, piece)) => {
-                state.counts.skipped += u64::from(sample != wanted);
-                Ok(Staged {
-                    piece,
-                    sample,
-                    origin: Origin::Source,
-                    fetched: now,
-                    ready: now,
-                })
-            }
-            Err(cause) => {
-                state.still_failed(part);
-                Err(self.broken(wanted, Arc::new(cause)))
-            }
+            Ok((sample, piece)) => Ok(Staged {
+                piece,
+                sample,
+                origin: Origin::Source,
+                fetched: now,
+                ready: now,
+            }),
+            Err(cause) => Err((OnDemand { sample, part }, cause)),
         }
     }
 
@@ -341,34 +289,29 @@ impl Job {
         }
     }
 
-    /// Makes a batch of the first that were taken, and steps on.
-    fn hand_over(&self, consumer: &mut Consumer, shared: &Shared, wanted: usize) -> Batch {
-        let mut state = shared.state();
-        let stall_s = self.count(consumer, &mut state, wanted);
-        shared.go_on(state);
+    /// Makes a batch of the first that were gathered, and steps on.
+    fn hand_over(&self, consumer: &mut Consumer, shared: &Arc<Shared>, wanted: usize) -> Batch {
+        let stall_s = shared.change(|state| {
+            let stall_s = self.count(consumer, state, wanted);
+            (stall_s, state.has_room_again())
+        });
         let Mark { epoch, step } = consumer.mark;
+        let rank = shared.spec.rank();
         let first = consumer.index;
-        let samples = consumer
-            .taking
-            .drain(..wanted)
-            .zip(first..)
-            .map(|(taken, index)| Sample {
-                id: taken.id,
-                padded: consumer
-                    .layout
-                    .dealt(shared.spec.rank(), step, index)
-                    .padded,
-                lease: taken.lease,
-            });
+        let layout = &consumer.layout;
+        let leases = Lender::new(shared, &consumer.gathered[..wanted]);
+        let samples = consumer.gathered.drain(..wanted).zip(first..);
+        let samples = samples.map(|(one, index)| Sample {
+            id: one.sample,
+            padded: layout.dealt(rank, step, index).padded,
+            lease: leases.lend(one),
+        });
         let batch = Batch {
             epoch: epoch.0,
             step: step.0,
             samples: samples.collect(),
         };
-        consumer.index += batch.samples.len() as u32;
-        if consumer.index >= consumer.layout.local_len(shared.spec.rank(), step) {
-            consumer.step_on();
-        }
+        consumer.pass(batch.samples.len() as u32, rank);
         self.note_place(consumer);
         if let Some(trace) = &shared.trace {
             trace.batch(batch.epoch, batch.step, batch.samples.len(), stall_s);
@@ -380,119 +323,21 @@ impl Job {
     fn count(&self, consumer: &mut Consumer, state: &mut State, wanted: usize) -> f64 {
         let now = Instant::now();
         let since = consumer.since.take().unwrap_or(now);
-        let handed = &consumer.taking[..wanted];
-        let last = handed.iter().max_by_key(|taken| taken.ready);
+        let handed = &consumer.gathered[..wanted];
+        let last = handed.iter().max_by_key(|one| one.ready);
         let mut stall_s = 0.0;
         if let Some(last) = last.filter(|last| last.ready > since) {
             stall_s = (now - since).as_secs_f64();
             let fetched = last.fetched.saturating_duration_since(since).as_secs_f64();
-            state
-                .causes
-                .blame(last.origin, [0.0, fetched, stall_s].map(Seconds));
-            state.tally.record(Event::Stall(Seconds(stall_s)));
-            state.waited(Seconds(stall_s));
+            state.stalled(last.origin, Seconds(fetched), Seconds(stall_s));
         }
-        state.counts.batches += 1;
-        state.counts.samples += wanted as u64;
-        state.counts.bytes += handed
-            .iter()
-            .map(|taken| taken.lease.bytes().len() as u64)
-            .sum::<u64>();
-        let first = (now - self.made).as_nanos() as u64;
-        let _ = self.first_batch_ns.compare_exchange(
-            0,
-            first.max(1),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
+        let bytes = handed.iter().map(|one| one.piece.bytes().len() as u64);
+        state.ledger.counts.batches += 1;
+        state.ledger.counts.samples += wanted as u64;
+        state.ledger.counts.bytes += bytes.sum::<u64>();
+        let first_ns = (now - self.made).as_nanos() as u64;
+        let (once, order) = (first_ns.max(1), Ordering::Relaxed);
+        let _ = self.first_batch_ns.compare_exchange(0, once, order, order);
         stall_s
     }
-}
-
-impl Consumer {
-    pub(super) fn new(layout: Layout, began_with: u32, mark: Mark, index: u32) -> Self {
-        let (taking, since, order) = (Vec::new(), None, None);
-        Self {
-            layout,
-            began_with,
-            mark,
-            index,
-            taking,
-            since,
-            skip: index,
-            order,
-            reported: false,
-        }
-    }
-
-    /// How many samples are asked for.
-    fn wanted(&self, rank: Rank, ask: Ask) -> usize {
-        let left = self.layout.local_len(rank, self.mark.step) - self.index;
-        if ask.alone {
-            left.min(1) as usize
-        } else {
-            left as usize
-        }
-    }
-
-    /// Goes on elsewhere.
-    pub(super) fn move_to(&mut self, mark: Mark) {
-        *self = Self::new(self.layout.clone(), self.began_with, mark, 0);
-    }
-
-    /// Takes what was handed over of this step as it was, and all else of it anew.
-    pub(super) fn begin_step_anew(&mut self) {
-        self.taking.clear();
-        (self.skip, self.reported) = (self.index, false);
-    }
-
-    fn step_on(&mut self) {
-        self.index = 0;
-        self.mark.step.0 += 1;
-        if self.mark.step.0 >= self.layout.steps() {
-            self.mark = Mark {
-                epoch: Epoch(self.mark.epoch.0 + 1),
-                step: Step(0),
-            };
-        }
-    }
-
-    /// The order of an epoch; the last one is kept at hand.
-    pub(super) fn order(&mut self, orders: &Orders, epoch: Epoch) -> Arc<EpochOrder> {
-        match &self.order {
-            Some((held, order)) if *held == epoch => Arc::clone(order),
-            _ => {
-                let order = orders.epoch(epoch);
-                self.order = Some((epoch, Arc::clone(&order)));
-                order
-            }
-        }
-    }
-}
-
-/// Sleeps until something happened that the trainer can use.
-fn wait<'a>(
-    shared: &'a Shared,
-    state: MutexGuard<'a, State>,
-    deadline: Instant,
-) -> MutexGuard<'a, State> {
-    shared.waiting.store(true, Ordering::Relaxed);
-    shared.pool.signal();
-    let patience = deadline.saturating_duration_since(Instant::now());
-    let events = state.events;
-    let asleep = shared.ready.wait_timeout_while(state, patience, |state| {
-        state.events == events && !state.closed
-    });
-    shared.waiting.store(false, Ordering::Relaxed);
-    whole(asleep).0
-}
-
-/// Puts a staged sample into the trainer's hands.
-fn lend(shared: &Arc<Shared>, state: &mut State, staged: &Staged, counted: Bytes) -> Taken {
-    let loan = state.lend(counted);
-    if staged.piece.block().is_own() {
-        state.counts.outside += 1;
-    }
-    let lease = Lease::new(shared, staged, Some(loan), state.generation);
-    Taken::new(staged, lease)
 }

@@ -1,33 +1,81 @@
 //! One rank's job on real time: a stream of batches, staged ahead by loader threads, handed over in order and in place.
 //!
-//! - `spec`: what a job is made from; `error`: what can be wrong with it.
-//! - `state`: what threads share, behind one lock, and what they are to read; `threads`: how many of them may be busy;
-//!   `window`: how far ahead.
-//! - `consume`: handing samples over.
-//! - `stores`: arena and tiers; `looks`: whether what they hold is still what the source has; `work`: what a loader thread does; `lease`: samples in the trainer's hands.
-//! - `saved`: where a job stands, to go on later; `stats`: what happened so far.
-//!
 //! Nothing is started before the first sample is asked for. Whoever asks sleeps at most as long as it says, so that a
 //! caller with signals to look after can do so and ask again: nothing is lost in between. What was prepared is only handed
-//! over when it is taken, which waits for nothing.
+//! over when it is taken, which waits for nobody.
+//!
+//! # The life of a sample
+//!
+//! 1. **Polled** (`polling`): somebody with the job's lock asks the engine for the next access. It gets a *slot* in the
+//!    `course` of the stream. One that is on its way to a tier waits in its slot (`awaiting`); those behind it go on.
+//! 2. **Located** (`polling`): where it is and where its bytes go is resolved, once. What lies in memory fills its slot on
+//!    the spot. All else becomes a `task`, which owns the memory that it fills, in the course's queue.
+//! 3. **Read** (`work`, `reader`): a loader thread, or the trainer where it would wait, takes the task, and without the lock
+//!    reads and decodes.
+//! 4. **Brought in** (`state`): with the lock, the slot is filled, a memory tier keeps its share, the engine is told, and who
+//!    awaited the sample goes on. What goes to a disk is written by the same thread afterwards, without the lock.
+//! 5. **Gathered** (`consume`): the trainer takes slots in order until its batch is whole. Each is a loan (`loans`) that the
+//!    engine counts as staged.
+//! 6. **Leased** (`lease`): the batch is in the trainer's hands. The loan ends when the lease is dropped; there is room again.
+//!
+//! A move (`seek`, `load`, another order) replaces the course: what was begun in another one is dropped when it comes.
+//!
+//! # The order of locks
+//!
+//! A thread that has one of these may take those below it, and none above:
+//!
+//! 1. `Job::consumer`: one trainer at a time gathers, moves or saves.
+//! 2. `Job::running`: starting and closing.
+//! 3. **The job's lock**, `Shared::state`, taken in `shared` only, and never held during a read, a write or a wake-up.
+//! 4. A memory tier's map of what it holds, and a disk tier's index; the latter is never held during a write.
+//! 5. The arena's free ranges.
+//!
+//! Apart from these, and never taken with the job's lock: the pool's (`pool`), a trace's, a disk's log, and
+//! `Shared::member` and `grant`. `spec`, `orders`, `course` and `began` of [`Job`] are taken for a moment, to copy, with any.
+//!
+//! # Who is who
+//!
+//! - `spec`: what a job is made from; `error`: what can be wrong with it; `handed`: what is asked for and handed over.
+//! - `shared`: what threads share, and the one place that locks and wakes; `state`: the roles behind the lock, and what
+//!   concerns several of them: `course` (`slots`, `awaiting`, `shelf`), `loans`, `wants`, `ledger`, `threads`, `window`.
+//!   A transition returns whom to `wake`.
+//! - `stores`: arena and tiers; `looks`: whether what they hold is still what the source has.
+//! - `start`: bringing a job up; `consumer`: where the trainer stands; `saved`: to go on later; `stats`: what happened.
 
+mod awaiting;
 mod consume;
+mod consumer;
+mod course;
 mod error;
+mod gathering;
+mod handed;
 mod lease;
+mod ledger;
+mod loans;
 mod looks;
+mod outcome;
+mod polling;
+mod reader;
 mod saved;
+mod shared;
 mod shelf;
+mod slots;
 mod spec;
 mod start;
 mod state;
 mod stats;
 mod stores;
+mod task;
+#[cfg(test)]
+mod tests;
 mod threads;
+mod wake;
+mod wants;
 mod window;
 mod work;
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard, RwLock, TryLockError, whole};
+use crate::sync::{Mutex, MutexGuard, RwLock, TryLockError, whole};
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,139 +84,20 @@ use foresee_config::OneLine;
 use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::stream::{Layout, Mark, Orders, Shuffle};
 
-use self::consume::Consumer;
+use self::consumer::Consumer;
 pub use self::error::JobError;
+pub use self::handed::{Ask, Asked, Batch, Prepared, Sample, StagingMemory};
 pub use self::lease::Lease;
-use self::looks::Looks;
 pub use self::saved::Saved;
+use self::shared::Shared;
 pub use self::spec::{Images, JobSpec, OnError, OnHost, policies};
-use self::state::State;
 pub use self::stats::Stats;
-use self::stores::{Grant, Stores};
-use crate::arena::Arena;
+use self::wake::Wake;
+use self::work::Worker;
 use crate::desk::{Desk, Entry};
-use crate::pool::Pool;
-use crate::trace::Trace;
 
 /// How long a closing job waits for reads that are under way.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
-
-/// What a job's threads share.
-pub(crate) struct Shared {
-    spec: Arc<JobSpec>,
-    state: Mutex<State>,
-    /// The trainer's next samples are there, or something is wrong with them.
-    ready: Condvar,
-    stores: Stores,
-    looks: Looks,
-    pool: Arc<Pool>,
-    trace: Option<Trace>,
-    /// Whether the trainer waits.
-    waiting: AtomicBool,
-    reads: AtomicU64,
-    /// Whether the trainer reads its samples itself, one by one.
-    on_demand: bool,
-    /// Whether a sample has another size than the catalog says: it is void.
-    void: AtomicBool,
-    /// What a sample takes of the staging buffer, on average and at most.
-    mean_bytes: u64,
-    largest_bytes: u64,
-    /// Memory of the process's budget, given back at the end.
-    grant: Mutex<Option<Grant>>,
-    /// Forks before this one.
-    generation: u32,
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic in a thread of ours is a defect, but not one that should take the trainer's data with it.
-        whole(self.state.lock())
-    }
-
-    fn is_closed(&self) -> bool {
-        self.state().closed
-    }
-
-    /// Uses its part of the staging buffer when several jobs share it, and at least what the largest sample needs.
-    fn limit_staging(&self, jobs: usize) {
-        let most =
-            (self.spec.config.staging.capacity_bytes / jobs.max(1) as u64).max(self.largest_bytes);
-        let mut state = self.state();
-        state.window.bound(most);
-        state.stage_ahead();
-    }
-}
-
-/// A sample as it is handed over.
-pub struct Sample {
-    /// What it is: the sample of the stream, or the one in its place.
-    pub id: SampleId,
-    /// Whether it repeats a sample of this epoch to fill the tail.
-    pub padded: bool,
-    /// Its bytes; their place is free again when this is dropped.
-    pub lease: Lease,
-}
-
-/// The samples of one rank in one step.
-pub struct Batch {
-    /// Epoch, from 0.
-    pub epoch: u32,
-    /// Step in it, from 0.
-    pub step: u32,
-    /// The samples, in order. None where the world's tail leaves this rank without.
-    pub samples: Vec<Sample>,
-}
-
-impl Batch {
-    /// The bytes of all samples, one after the other, where they are decoded.
-    pub fn tensor(&self) -> Option<&[u8]> {
-        let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else {
-            return Some(&[]);
-        };
-        first.lease.up_to(&last.lease)
-    }
-}
-
-/// The staging buffer's memory. It stays mapped as long as this lives; loader threads write to it.
-#[derive(Clone)]
-pub struct StagingMemory(Arc<Arena>);
-
-impl StagingMemory {
-    /// Where it begins, and how many bytes it has.
-    pub fn place(&self) -> (usize, usize) {
-        self.0.staging()
-    }
-}
-
-/// What asking for a batch gave.
-pub enum Asked {
-    /// Here it is.
-    Batch(Batch),
-    /// It is not there yet; ask again.
-    NotYet,
-    /// The job is over.
-    End,
-}
-
-/// What somebody asks for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Ask {
-    /// One sample, not what is left of a batch.
-    pub alone: bool,
-    /// The job is over where this epoch is.
-    pub within: Option<u32>,
-}
-
-/// What became of bringing together what is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prepared {
-    /// It can be taken.
-    Ready,
-    /// It is not there yet; ask again.
-    NotYet,
-    /// The job is over.
-    End,
-}
 
 /// One rank's job.
 pub struct Job {
@@ -349,17 +278,6 @@ impl Job {
         self.restart(&consumer)
     }
 
-    /// The samples that a batch has, without reading them: the indices of `step` of `epoch`.
-    pub fn indices(&self, epoch: u32, step: u32) -> Vec<SampleId> {
-        let mut consumer = self.consumer();
-        let order = consumer.order(&self.orders(), Epoch(epoch));
-        let (rank, step) = (self.spec().rank(), Step(step));
-        let len = consumer.layout.local_len(rank, step);
-        (0..len)
-            .map(|index| order.sample(consumer.layout.dealt(rank, step, index).position))
-            .collect()
-    }
-
     /// Where it stands, to go on from later.
     pub fn save(&self) -> Saved {
         let consumer = self.consumer();
@@ -431,20 +349,21 @@ impl Job {
     /// with it, its number and its bytes. None when enough were tried, or before anything was read.
     pub fn instead_of(&self, sample: SampleId, tried: u64) -> Option<(u64, SampleId, Vec<u8>)> {
         let shared = self.lock_running().clone()?;
-        shared.others(sample, tried).find_map(|(tried, other)| {
+        let mut others = shared.reader.others(sample, tried);
+        others.find_map(|(tried, other)| {
             let mut data = vec![0; shared.spec.catalog.size(other).0 as usize];
-            shared
-                .read_counted(other, &mut data)
-                .0
-                .ok()
-                .map(|_| (tried, other, data))
+            let (read, _) = Worker::new(&shared).read_counted(other, &mut data);
+            read.is_ok().then_some((tried, other, data))
         })
     }
 
     /// Another sample has taken the place of one of which the caller could make nothing.
     pub fn note_skipped(&self, sample: SampleId, other: SampleId, why: &str) {
         if let Some(shared) = self.lock_running().clone() {
-            shared.state().counts.skipped += 1;
+            shared.change(|state| {
+                state.ledger.counts.skipped += 1;
+                ((), Wake::NOBODY)
+            });
             let (name, why) = (OneLine(shared.spec.source.name(sample)), OneLine(why));
             tracing::warn!("sample {sample} ({name}): {why}; sample {other} is in its place");
         }
@@ -488,7 +407,7 @@ impl Job {
     /// All that the engine was told, where the job was made to write it down, and the desk to do it again with.
     pub fn recording(&self) -> Option<(Vec<Entry>, Desk)> {
         let shared = self.lock_running().clone()?;
-        let entries = shared.state().desk.record()?.to_vec();
+        let entries = shared.look(|state| state.course.desk.record().map(<[Entry]>::to_vec))?;
         let consumer = Consumer::new(
             self.consumer().layout.clone(),
             shared.spec.dealt_to(),

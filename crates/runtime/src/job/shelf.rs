@@ -41,7 +41,8 @@ impl Shelf {
                 .arena
                 .stage_batch(len as usize, self.sample_bytes, starving)?
                 .into();
-            (self.epoch, self.next) = (mark.epoch, self.after(mark));
+            self.epoch = mark.epoch;
+            self.next = self.after(mark);
         }
         Some((self.left.pop_front()?, self.epoch))
     }

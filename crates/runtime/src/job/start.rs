@@ -1,7 +1,7 @@
 //! Bringing a job up: opening its tiers, planning, and setting the engine where the trainer stands.
 
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Condvar, Mutex, thread, whole};
+use crate::sync::atomic::Ordering;
+use crate::sync::whole;
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,19 +12,22 @@ use foresee_core::ids::{SampleId, TierId};
 use foresee_core::policy::specimen::Traits;
 use foresee_core::units::Bytes;
 
+use super::consumer::Consumer;
+use super::course::Course;
 use super::error::JobError;
 use super::looks::Looks;
+use super::reader::Reader;
+use super::shared::{Parts, Shared};
 use super::shelf::Shelf;
-use super::state::State;
+use super::state::{Ended, State};
 use super::stores::{Grant, Stores};
 use super::threads::{Auto, Lanes};
 use super::window::Window;
-use super::{Began, CLOSE_MAX, Consumer, Job, JobSpec, Shared};
+use super::{Began, CLOSE_MAX, Job, JobSpec};
 use crate::arena::{Arena, Keeps};
 use crate::dataset::Dataset;
 use crate::desk::Desk;
-use crate::fork;
-use crate::pool::{Pool, Work};
+use crate::pool::Pool;
 use crate::tier::{self, DiskSpec, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
 
@@ -63,26 +66,29 @@ impl Job {
         if consumer.mark.epoch.0 >= self.epochs() {
             return Ok(());
         }
+        shared.change(|state| ((), state.stop()));
         // What is being written to a disk is about to be held: without it, it would be read from the source again.
-        let written = shared
-            .ready
-            .wait_timeout_while(shared.state(), WRITTEN_AFTER, |state| state.keeping > 0);
-        let (mut state, _) = whole(written);
+        shared.sleep(Instant::now() + WRITTEN_AFTER, State::is_written);
         let held = shared.stores.held();
-        let desk = self.desk(consumer, &shared.stores, &held)?;
-        state.restart(desk);
-        state.shelf = self.shelf(consumer);
-        state.evict(&shared.stores);
-        drop(state);
-        shared.pool.share_out();
-        shared.pool.signal();
+        let desk = self
+            .desk(consumer, &shared.stores, &held)
+            .inspect_err(|cause| {
+                let said = cause.to_string();
+                shared.change(|state| ((), state.end(Ended::Defect(said))));
+            })?;
+        let places = self.shelf(consumer);
+        shared.change(|state| {
+            let course = state.course.followed_by(desk, places);
+            ((), state.go_on_with(course, &shared.stores))
+        });
+        shared.divide_budgets();
         Ok(())
     }
 
     /// Whether the catalog is void, which counts before the first batch: what was planned with it is not begun then.
     pub(super) fn is_void(&self, shared: &Shared) -> bool {
         self.first_batch_ns.load(Ordering::Relaxed) == 0
-            && shared.void.load(Ordering::Relaxed)
+            && shared.reader.is_void()
             && self.measured.load(Ordering::Relaxed) < MEASURED_MAX
     }
 
@@ -144,37 +150,30 @@ impl Job {
                 helped: spec.images.is_none(),
             }),
         );
-        let most = lanes.most();
         let (mean_bytes, largest_bytes) = self.sizes();
         let window = Window::new(
             WINDOW_BYTES.max(largest_bytes),
             spec.config.staging.capacity_bytes,
         );
-        let mut state = State::new(desk, lanes, stores.tiers.len() + 1, window);
-        state.shelf = self.shelf(consumer);
+        let course = Course::new(desk, self.shelf(consumer));
+        let mut state = State::new(course, lanes, stores.tiers.len() + 1, window);
         state.evict(&stores);
-        let shared = Arc::new(Shared {
-            looks: looks(&spec, &stores),
+        let reader = Reader::new(Arc::clone(&spec), looks(&spec, &stores));
+        Shared::start(Parts {
             spec,
-            state: Mutex::new(state),
-            ready: Condvar::new(),
             stores,
-            pool: Arc::clone(&pool),
+            reader,
             trace: self.trace()?,
-            waiting: AtomicBool::new(false),
-            reads: AtomicU64::new(0),
             on_demand,
-            void: AtomicBool::new(false),
             mean_bytes,
             largest_bytes,
-            grant: Mutex::new(Some(grant)),
-            generation: fork::generation(),
-        });
-        let work: Arc<dyn Work> = Arc::clone(&shared) as Arc<dyn Work>;
-        pool.join(&work, most).map_err(|cause| JobError::Threads {
+            state,
+            pool,
+            grant,
+        })
+        .map_err(|cause| JobError::Threads {
             cause: Arc::new(cause),
-        })?;
-        Ok(shared)
+        })
     }
 
     fn trace(&self) -> Result<Option<Trace>, JobError> {
@@ -241,7 +240,7 @@ impl Job {
         ))
     }
 
-    fn open_stores(&self, pool: &Arc<Pool>) -> Result<(Stores, Grant), JobError> {
+    pub(super) fn open_stores(&self, pool: &Arc<Pool>) -> Result<(Stores, Grant), JobError> {
         let spec = self.spec();
         let total = spec.catalog.total().0;
         let memory = spec
@@ -315,33 +314,5 @@ fn looks(spec: &JobSpec, stores: &Stores) -> Looks {
         Looks::of(spec.catalog.len())
     } else {
         Looks::at_nothing()
-    }
-}
-
-impl Shared {
-    /// Threads do nothing more for this job.
-    pub(super) fn close(&self) {
-        let mut state = self.state();
-        state.close();
-        drop(state);
-        self.ready.notify_all();
-        self.pool.leave(std::ptr::from_ref(self).cast());
-    }
-
-    /// Gives back what is ours. Threads that hang in a read keep what they need until they are done, and so do samples in the
-    /// trainer's hands: they need their memory, but neither the cache folder nor the budget.
-    pub(super) fn give_back(&self, patience: Duration) {
-        let deadline = Instant::now() + patience;
-        while self.is_busy() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(1));
-        }
-        if !self.is_busy() {
-            self.stores.close();
-            drop(whole(self.grant.lock()).take());
-        }
-    }
-
-    fn is_busy(&self) -> bool {
-        self.state().lanes.is_busy()
     }
 }

@@ -1,167 +1,116 @@
-//! What a job's threads share, behind one lock: the engine's desk, the staged samples in the order of the stream, reads
-//! that wait for a thread (`tasks`), and counts. Nothing here reads or waits; threads take a [`Task`], do it without the lock
-//! and bring back what became of it.
+//! What a job's threads share, behind one lock: a type for each role (the course of the stream, what the trainer holds, what
+//! it wants, the counts, the lanes, the window), and here the transitions that concern several of them. Nothing here reads or
+//! waits, and nothing writes a file. Each transition returns whom to wake, which is done when the lock is free again.
+//!
+//! `polling` asks the engine for reads, and finds memory for them; `gathering` is the trainer's side.
 
-mod tasks;
-
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
-use foresee_core::causes::Causes;
-use foresee_core::engine::{Awaited, Consumed, Read};
-use foresee_core::ids::{Epoch, SampleId, TierId};
+use foresee_core::engine::{Lane, Read};
+use foresee_core::ids::{SampleId, TierId};
 use foresee_core::model::Origin;
-use foresee_core::tally::Tally;
 use foresee_core::units::{Bytes, Seconds};
 
-pub(super) use self::tasks::{Call, Polled, Raw, Task, Way};
-use super::shelf::Shelf;
+use super::course::Course;
+use super::ledger::Ledger;
+use super::loans::{Loans, Numbers};
+use super::outcome::{Done, Outcome};
+use super::slots::{Failure, Slot};
+use super::stores::Stores;
+use super::task::{Doer, Fetch, Ticket};
 use super::threads::Lanes;
+use super::wake::{Call, Wake};
+use super::wants::Wants;
 use super::window::Window;
-use crate::arena::{Part, Piece};
-use crate::desk::Desk;
-use crate::source::ReadError;
-
-/// A sample in the staging buffer.
-pub(super) struct Staged {
-    pub(super) piece: Piece,
-    /// Another sample where the wanted one could not be read.
-    pub(super) sample: SampleId,
-    pub(super) origin: Origin,
-    /// When its bytes were there, and when it was decoded.
-    pub(super) fetched: Instant,
-    pub(super) ready: Instant,
-}
-
-/// Why a sample is not there.
-pub(super) struct Failure {
-    pub(super) sample: SampleId,
-    pub(super) cause: Arc<ReadError>,
-    /// Where it would go once decoded.
-    pub(super) part: Option<(Part, Epoch)>,
-}
-
-/// What the trainer takes: a sample with what the engine counts for it, or what is wrong with it.
-pub(super) type Taken = Result<(Staged, Bytes), (SampleId, Arc<ReadError>)>;
-
-/// One access of the stream that the engine has given out.
-pub(super) enum Slot {
-    Pending,
-    Ready(Staged),
-    Failed(Failure),
-}
-
-/// Counts that are not the tally's.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) batches: u64,
-    pub(super) samples: u64,
-    pub(super) bytes: u64,
-    pub(super) retries: u64,
-    pub(super) skipped: u64,
-    /// Samples that a tier should have had.
-    pub(super) lost: u64,
-    /// Samples that changed in the source since a tier kept them.
-    pub(super) stale: u64,
-    /// Samples that could not be kept.
-    pub(super) not_kept: u64,
-    /// Samples that found no room in the staging buffer because the trainer held on to others.
-    pub(super) outside: u64,
-}
+use crate::arena::{Block, Piece};
+use crate::tier::{Arrived, Kept, Secured, Tier};
 
 /// The state of a job that runs.
 pub(super) struct State {
-    pub(super) desk: Desk,
-    /// Counts the times that the job was moved; what was begun before is of no use any more.
-    pub(super) generation: u64,
+    pub(super) course: Course,
+    pub(super) loans: Loans,
+    pub(super) wants: Wants,
+    pub(super) ledger: Ledger,
     pub(super) lanes: Lanes,
-    pub(super) slots: VecDeque<Slot>,
-    /// Place of the first slot.
-    first: u64,
-    queue: VecDeque<Task>,
-    /// Polled, but without room.
-    parked: Option<Read>,
-    /// The next sample to be staged, while it is on its way to its tier.
-    awaited: Option<Awaited>,
-    /// Samples staged in place since one had to be read.
-    since_read: u32,
-    /// Whether the next sample to be staged is on its way to its tier; meanwhile staging threads help to fill tiers.
-    awaits: bool,
-    /// Reads for the staging buffer that threads are doing.
-    staging: u32,
-    /// What the trainer has in its hands and the engine counts, by the number of the loan.
-    lent: BTreeMap<u64, Bytes>,
-    loans: u64,
-    /// How many of the trainer's next samples are not there yet.
-    missing: u64,
-    wanted_until: u64,
-    /// Whether the trainer waits: only then does a sample without room get memory of its own. While it trains it may still
-    /// give back what it holds.
-    pub(super) hungry: bool,
-    /// Samples that are being written to a disk, while nobody has the lock.
-    pub(super) keeping: u32,
-    /// Counts what the trainer should wake up for: all it wants is there, or no more will come before it moves.
-    pub(super) events: u64,
-    pub(super) tally: Tally,
-    pub(super) causes: Causes,
-    pub(super) counts: Counts,
     /// How much is staged ahead at most, and whether that was reached since the trainer waited last.
     pub(super) window: Window,
-    /// Where decoded samples go.
-    pub(super) shelf: Option<Shelf>,
-    pub(super) closed: bool,
-    /// What a thread of ours failed with.
-    pub(super) defect: Option<String>,
+    /// Samples that are being written to a tier's files, by threads that do not have the lock.
+    writing: u32,
+    /// Why nothing more is done.
+    ended: Option<Ended>,
+}
+
+/// Why a job does nothing more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It was closed.
+    Closed,
+    /// A thread of ours failed, with these words.
+    Defect(String),
 }
 
 impl State {
-    pub(super) fn new(desk: Desk, lanes: Lanes, tiers: usize, window: Window) -> Self {
+    pub(super) fn new(course: Course, lanes: Lanes, tiers: usize, window: Window) -> Self {
         Self {
-            desk,
-            generation: 0,
+            course,
+            loans: Loans::default(),
+            wants: Wants::default(),
+            ledger: Ledger::new(tiers),
             lanes,
-            slots: VecDeque::new(),
-            first: 0,
-            queue: VecDeque::new(),
-            parked: None,
-            awaited: None,
-            since_read: 0,
-            awaits: false,
-            staging: 0,
-            lent: BTreeMap::new(),
-            loans: 0,
-            missing: 0,
-            wanted_until: 0,
-            hungry: false,
-            keeping: 0,
-            events: 0,
-            tally: Tally::new(tiers),
-            causes: Causes::new(tiers),
-            counts: Counts::default(),
             window,
-            shelf: None,
-            closed: false,
-            defect: None,
+            writing: 0,
+            ended: None,
         }
     }
 
-    /// Goes on elsewhere in the job: whatever was staged is dropped.
-    pub(super) fn restart(&mut self, desk: Desk) {
-        self.desk = desk;
-        self.generation += 1;
-        self.slots.clear();
-        self.queue.clear();
-        self.parked = None;
-        self.awaited = None;
+    pub(super) fn ended(&self) -> Option<&Ended> {
+        self.ended.as_ref()
+    }
+
+    /// Nothing more is done.
+    pub(super) fn end(&mut self, ended: Ended) -> Wake {
+        self.course.stop();
+        self.ended = Some(ended);
+        self.wants.happened()
+    }
+
+    /// The job is about to move: nothing more is read for where it stood.
+    pub(super) fn stop(&mut self) -> Wake {
+        self.course.stop();
+        self.loans = Loans::default();
+        self.wants.forget();
+        Wake::NOBODY
+    }
+
+    /// Goes on elsewhere in the job.
+    pub(super) fn go_on_with(&mut self, course: Course, stores: &Stores) -> Wake {
+        self.course = course;
         self.lanes.restart();
-        (self.staging, self.first, self.missing, self.wanted_until) = (0, 0, 0, 0);
-        self.lent.clear();
+        self.evict(stores);
+        Wake::ANOTHER
+    }
+
+    /// Whether nothing is being written to a tier's files.
+    pub(super) fn is_written(&self) -> bool {
+        self.writing == 0
+    }
+
+    /// Whether reading further ahead, or with more threads, cannot help: samples are copied from memory as they are.
+    pub(super) fn copies(&self) -> bool {
+        self.lanes.are_quick() && self.course.shelf.is_none()
     }
 
     /// Tells the engine how much it may stage.
-    pub(super) fn stage_ahead(&mut self) {
-        self.desk.limit_staging(Bytes(self.window.bytes()));
+    fn stage_ahead(&mut self) {
+        let bytes = Bytes(self.window.bytes());
+        self.course.desk.limit_staging(bytes);
+    }
+
+    /// At most so much is staged from now on.
+    pub(super) fn bound_window(&mut self, most: u64) -> Wake {
+        self.window.bound(most);
+        self.stage_ahead();
+        Wake::NOBODY
     }
 
     /// The trainer asks for so many bytes at a time.
@@ -171,154 +120,256 @@ impl State {
         }
     }
 
-    /// The trainer had to wait.
-    pub(super) fn waited(&mut self, stall: Seconds) {
+    /// The trainer had to wait for a sample of this origin, of which its bytes took so long to come.
+    pub(super) fn stalled(&mut self, origin: Origin, fetched: Seconds, stall: Seconds) {
+        self.ledger.stalled(origin, fetched, stall);
         if self.window.grow(stall, self.copies()) {
             self.stage_ahead();
         }
     }
 
-    /// A staged sample has come, or will not.
-    pub(super) fn settle_slot(&mut self, place: u64, slot: Slot) {
-        let index = (place - self.first) as usize;
-        self.slots[index] = slot;
-        self.staging -= 1;
-        self.arrived(place);
-        if self.staging == 0 && self.queue.is_empty() {
-            self.events += 1;
+    /// Brings in what became of a read.
+    pub(super) fn settle(&mut self, outcome: Outcome, stores: &Stores) -> Wake {
+        match outcome {
+            Outcome::Came {
+                ticket,
+                done,
+                piece,
+                to_keep,
+            } => self.came(&ticket, &done, piece, to_keep, stores),
+            Outcome::Written { ticket, kept } => self.written(&ticket, kept, stores),
+            Outcome::Failed {
+                ticket,
+                done,
+                cause,
+                part,
+                instead,
+            } => {
+                self.lanes.end(ticket.doer);
+                if !self.course.is_of(&ticket) {
+                    return Wake::NOBODY;
+                }
+                self.ledger.counts.retries += u64::from(done.retries);
+                let sample = ticket.read.sample;
+                let slot = match instead {
+                    Some((other, piece)) => {
+                        self.ledger.counts.skipped += 1;
+                        Slot::Ready(done.staged(piece, other))
+                    }
+                    None => Slot::Failed(Failure {
+                        sample,
+                        cause: Arc::new(cause),
+                        part,
+                    }),
+                };
+                self.failed(&ticket, slot, stores)
+            }
+            Outcome::Moved => Wake::NOBODY,
+            Outcome::Left { fetch, failed } => self.left(fetch, failed),
         }
     }
 
-    fn arrived(&mut self, place: u64) {
-        if place < self.wanted_until {
-            self.missing -= 1;
-            self.events += u64::from(self.missing == 0);
+    fn came(
+        &mut self,
+        ticket: &Ticket,
+        done: &Done,
+        piece: Option<Piece>,
+        to_keep: Option<Arc<Block>>,
+        stores: &Stores,
+    ) -> Wake {
+        let read = &ticket.read;
+        let mut wake = self.account(read, done, stores);
+        self.lanes.end(ticket.doer);
+        if !self.course.is_of(ticket) {
+            return wake;
         }
+        wake |= self.fill(ticket, done, piece);
+        let kept = match (read.keep, to_keep) {
+            (None, _) => true,
+            (Some(tier), Some(block)) => keep_block(stores.tier(tier), read.sample, &block),
+            (Some(_), None) => false,
+        };
+        // Whoever waited for it to arrive can go on.
+        wake | self.complete(read, kept, stores) | Wake::ANOTHER.when(read.keep.is_some())
+    }
+
+    /// A sample has come that is yet to be written to a tier's files: the trainer need not wait for that. False where it need
+    /// not be written, since the job has moved on.
+    pub(super) fn came_to_be_written(
+        &mut self,
+        ticket: &Ticket,
+        done: &Done,
+        piece: Option<Piece>,
+        stores: &Stores,
+    ) -> (bool, Wake) {
+        let wake = self.account(&ticket.read, done, stores);
+        if !self.course.is_of(ticket) {
+            self.lanes.end(ticket.doer);
+            return (false, wake);
+        }
+        self.writing += 1;
+        (true, wake | self.fill(ticket, done, piece))
+    }
+
+    fn written(&mut self, ticket: &Ticket, kept: bool, stores: &Stores) -> Wake {
+        self.lanes.end(ticket.doer);
+        self.writing -= 1;
+        // Who is about to move waits for that.
+        let mut wake = Wake::TRAINER.when(self.writing == 0) | Wake::ANOTHER;
+        if self.course.is_of(ticket) {
+            wake |= self.complete(&ticket.read, kept, stores);
+        }
+        wake
+    }
+
+    fn failed(&mut self, ticket: &Ticket, slot: Slot, stores: &Stores) -> Wake {
+        let mut wake = self.complete(&ticket.read, false, stores);
+        if let Some(number) = ticket.slot {
+            wake |= self.settle_slot(number, slot);
+            wake |= self.wants.happened();
+        }
+        wake | Wake::ANOTHER
+    }
+
+    /// A read that the trainer began is left to a thread after all.
+    fn left(&mut self, fetch: Fetch, failed: bool) -> Wake {
+        self.lanes.end(fetch.ticket.doer);
+        if failed {
+            self.lanes.doubt_quickness();
+        }
+        if self.course.is_of(&fetch.ticket) {
+            let ticket = Ticket {
+                doer: Doer::Thread(Lane::Staging),
+                ..fetch.ticket
+            };
+            self.course.put_back(Fetch {
+                ticket,
+                tried: true,
+                ..fetch
+            });
+        }
+        Wake::ANOTHER
+    }
+
+    /// Counts a read, and learns from it.
+    fn account(&mut self, read: &Read, done: &Done, stores: &Stores) -> Wake {
+        self.ledger.read(read, done.origin, done.took());
+        self.ledger.counts.retries += u64::from(done.retries);
+        self.ledger.counts.stale += u64::from(done.stale);
+        let mut wake = Wake::NOBODY;
+        if let Some(tier) = done.lost_from {
+            self.lost(read.sample, tier);
+            wake |= self.resume(read.sample, stores);
+        }
+        if let Some(slept_s) = done.slept_s {
+            let threads = self.lanes.most();
+            let took_s = (done.ready - done.began).as_secs_f64();
+            self.lanes.learn(took_s, slept_s);
+            let most = self.lanes.most();
+            if most > threads {
+                wake.threads_most = Some(most);
+                wake |= Wake::ANOTHER;
+            }
+        }
+        wake
+    }
+
+    fn fill(&mut self, ticket: &Ticket, done: &Done, piece: Option<Piece>) -> Wake {
+        match ticket.slot.zip(piece) {
+            Some((slot, piece)) => {
+                let staged = done.staged(piece, ticket.read.sample);
+                self.settle_slot(slot, Slot::Ready(staged))
+            }
+            None => Wake::NOBODY,
+        }
+    }
+
+    /// What a slot waited for has been read, or will not be.
+    fn settle_slot(&mut self, number: u64, slot: Slot) -> Wake {
+        self.course.slots.fill(number, slot);
+        self.course.end_read();
+        let wake = self.wants.arrived(number);
+        if self.course.reads_nothing() && !self.course.has_queued() {
+            // No more will come before the trainer moves.
+            return wake | self.wants.happened();
+        }
+        wake
     }
 
     /// A read is complete; `kept` tells whether its tier has it now.
-    pub(super) fn complete(&mut self, read: &Read, kept: bool) {
-        self.desk.complete(read);
-        // Who waited for it to arrive in its tier can go on.
-        self.events += u64::from(read.keep.is_some() && self.staging == 0);
-        if let Some(tier) = read.keep.filter(|_| !kept) {
-            self.desk.lost(read.sample, tier);
-            self.counts.not_kept += 1;
+    pub(super) fn complete(&mut self, read: &Read, kept: bool, stores: &Stores) -> Wake {
+        self.course.desk.complete(read);
+        let Some(tier) = read.keep else {
+            self.evict(stores);
+            return Wake::NOBODY;
+        };
+        if !kept {
+            self.course.desk.lost(read.sample, tier);
+            self.ledger.counts.not_kept += 1;
         }
+        self.evict(stores);
+        // Who waited for it to arrive in its tier can go on.
+        let mut wake = self.resume(read.sample, stores);
+        if self.course.reads_nothing() {
+            wake |= self.wants.happened();
+        }
+        wake
     }
 
     /// A tier does not have a sample that it should.
     pub(super) fn lost(&mut self, sample: SampleId, tier: TierId) {
-        self.desk.lost(sample, tier);
-        self.counts.lost += 1;
+        self.course.desk.lost(sample, tier);
+        self.ledger.counts.lost += 1;
     }
 
-    /// How far the trainer can be served: says what it waits for, so that it is woken when the last of it is there.
-    pub(super) fn want(&mut self, samples: u64) {
-        self.wanted_until = self.first + samples;
-        let pending = |slot: &&Slot| matches!(slot, Slot::Pending);
-        let there = self.slots.iter().take(samples as usize);
-        let unpolled = samples.saturating_sub(self.slots.len() as u64);
-        self.missing = there.filter(pending).count() as u64 + unpolled;
+    /// Drops what the engine has evicted: nobody reads it any more.
+    pub(super) fn evict(&mut self, stores: &Stores) {
+        for gone in self.course.desk.evicted() {
+            stores.tier(gone.tier).evict(gone.sample);
+        }
     }
 
-    /// Whether so many of the next samples are there.
-    pub(super) fn has_staged(&self, samples: usize) -> bool {
-        self.slots.len() >= samples
-            && self
-                .slots
-                .iter()
-                .take(samples)
-                .all(|slot| matches!(slot, Slot::Ready(_)))
-    }
-
-    /// The trainer takes the next sample, if it is there, with what the engine counts for it. A failed one stays.
-    pub(super) fn take(&mut self) -> Option<Taken> {
-        match self.slots.front()? {
-            Slot::Pending => return None,
-            Slot::Failed(failure) => {
-                return Some(Err((failure.sample, Arc::clone(&failure.cause))));
+    /// The trainer is done with samples of a course.
+    pub(super) fn release(&mut self, course: u64, loans: Numbers) -> Wake {
+        if self.course.number() != course {
+            return Wake::NOBODY;
+        }
+        for loan in loans {
+            if let Some(bytes) = self.loans.end(loan) {
+                self.course.desk.release(bytes);
             }
-            Slot::Ready(_) => {}
         }
-        let Some(Slot::Ready(staged)) = self.slots.pop_front() else {
-            return None;
+        self.has_room_again()
+    }
+
+    /// A sample that was to stay in memory, and that the trainer has given back, found no room there even now.
+    pub(super) fn give_up(&mut self, course: u64, sample: SampleId, tier: TierId, stores: &Stores) {
+        // While nobody plans with it.
+        if self.course.number() == course && stores.tier(tier).give_up(sample) {
+            self.course.desk.lost(sample, tier);
+            self.ledger.counts.not_kept += 1;
+        }
+    }
+
+    /// Whether a thread could be of use now that the trainer has taken or given back something. Where all comes from
+    /// memory, a quarter of the window is free first: waking a thread for each sample takes longer than staging it.
+    pub(super) fn has_room_again(&self) -> Wake {
+        let from_memory = self.copies() || self.course.is_from_memory();
+        let (free, capacity) = self.course.desk.staging_room();
+        let call = if !self.lanes.any_has_room() || (from_memory && free.0 < capacity.0 / 4) {
+            Call::Nobody
+        } else if from_memory {
+            Call::One
+        } else {
+            Call::Another
         };
-        self.first += 1;
-        let Some(Consumed::Staged(counted)) = self.desk.consume() else {
-            unreachable!("what was staged is consumed")
-        };
-        Some(Ok((staged, counted)))
+        Wake::call(call)
     }
+}
 
-    /// The sample that failed, to be tried again, with its place in the batch.
-    pub(super) fn failed(&mut self) -> Option<(SampleId, Option<(Part, Epoch)>)> {
-        match self.slots.front_mut()? {
-            Slot::Failed(failure) => Some((failure.sample, failure.part.take())),
-            Slot::Pending | Slot::Ready(_) => None,
-        }
-    }
-
-    /// A sample that is read on demand counts as failed until it has been read.
-    pub(super) fn hold_failed(&mut self, sample: SampleId, part: Option<(Part, Epoch)>) {
-        self.slots.push_front(Slot::Failed(Failure {
-            sample,
-            cause: Arc::new(ReadError::Empty),
-            part,
-        }));
-    }
-
-    /// It failed again.
-    pub(super) fn still_failed(&mut self, part: Option<(Part, Epoch)>) {
-        if let Some(Slot::Failed(failure)) = self.slots.front_mut() {
-            failure.part = part;
-        }
-    }
-
-    /// The sample that failed has been read after all.
-    pub(super) fn mend(&mut self, staged: Staged) {
-        if let Some(slot @ Slot::Failed(_)) = self.slots.front_mut() {
-            *slot = Slot::Ready(staged);
-        }
-    }
-
-    /// A sample is in the trainer's hands.
-    pub(super) fn lend(&mut self, bytes: Bytes) -> u64 {
-        self.loans += 1;
-        self.lent.insert(self.loans, bytes);
-        self.loans
-    }
-
-    /// The trainer is done with a sample.
-    pub(super) fn release(&mut self, loan: u64) {
-        if let Some(bytes) = self.lent.remove(&loan) {
-            self.desk.release(bytes);
-        }
-    }
-
-    /// Whether the trainer waits for a sample that will not come before it gives something back; then the engine is told
-    /// that it did.
-    pub(super) fn forgive_if_stuck(&mut self) -> bool {
-        let idle = self.slots.is_empty()
-            && self.queue.is_empty()
-            && self.staging == 0
-            && self.parked.is_none();
-        if !idle || self.lent.is_empty() {
-            return false;
-        }
-        for bytes in std::mem::take(&mut self.lent).into_values() {
-            self.desk.release(bytes);
-        }
-        true
-    }
-
-    /// Nothing more is done.
-    pub(super) fn close(&mut self) {
-        self.closed = true;
-        self.slots.clear();
-        self.queue.clear();
-        self.parked = None;
-        self.awaited = None;
-        self.generation += 1;
-    }
+/// Keeps a block that nobody else can change; no file is written for it.
+fn keep_block(tier: &dyn Tier, sample: SampleId, block: &Arc<Block>) -> bool {
+    let secured = Secured::Block(Arc::clone(block));
+    let kept = tier.keep_secured(sample, Arrived::Block(block), secured, None);
+    matches!(kept, Ok(Kept::Yes))
 }

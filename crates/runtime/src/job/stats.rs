@@ -10,8 +10,9 @@ use foresee_core::bound::lone_minimum;
 use foresee_core::tally::{Count, Tally};
 use serde::Serialize;
 
-use super::state::Counts;
-use super::{Job, Shared};
+use super::Job;
+use super::ledger::Counts;
+use super::shared::Shared;
 
 /// Every epoch is looked at for the source minimum: nobody trains for more, or waits for so many.
 const EPOCHS_COUNTED: u32 = 10_000;
@@ -94,17 +95,14 @@ impl Stats {
             ..Self::nothing()
         };
         if let Some(shared) = shared {
-            let now = shared.state();
-            stats.count(&now.tally, now.counts);
-            stats.stall_by_s = now
-                .causes
-                .by_name()
-                .into_iter()
-                .filter(|(_, stall_s)| *stall_s > 0.0)
-                .collect();
-            stats.threads = std::iter::once(now.lanes.staging())
-                .chain(now.lanes.of_tiers())
-                .collect();
+            shared.look(|now| {
+                stats.count(&now.ledger.tally, now.ledger.counts);
+                let by_cause = now.ledger.causes.by_name().into_iter();
+                let stalls = by_cause.filter(|(_, stall_s)| *stall_s > 0.0);
+                stats.stall_by_s = stalls.collect();
+                let staging = std::iter::once(now.lanes.staging());
+                stats.threads = staging.chain(now.lanes.of_tiers()).collect();
+            });
         }
         stats
     }
@@ -149,9 +147,15 @@ impl Stats {
             not_kept,
             outside,
         } = counts;
-        (self.batches, self.samples, self.bytes) = (batches, samples, bytes);
-        (self.retries, self.skipped, self.lost) = (retries, skipped, lost);
-        (self.stale, self.not_kept, self.outside) = (stale, not_kept, outside);
+        self.batches = batches;
+        self.samples = samples;
+        self.bytes = bytes;
+        self.retries = retries;
+        self.skipped = skipped;
+        self.lost = lost;
+        self.stale = stale;
+        self.not_kept = not_kept;
+        self.outside = outside;
         self.stall_s = tally.stall.0;
         self.source_bytes = tally.source.bytes.0;
         let reads = |count: &Count| Reads {

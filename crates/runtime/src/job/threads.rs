@@ -5,6 +5,8 @@
 use foresee_core::engine::Lane;
 use foresee_core::ids::TierId;
 
+use super::task::Doer;
+
 /// More threads than this never helped a storage that was tried: cold files are fastest with 16.
 const AUTO_MAX: u32 = 32;
 
@@ -152,11 +154,11 @@ impl Lanes {
         self.own += 1;
     }
 
-    /// A task is done; none is of the trainer's own.
-    pub(super) fn end(&mut self, lane: Option<Lane>) {
-        match lane {
-            Some(lane) => self.of(lane).busy -= 1,
-            None => self.own -= 1,
+    /// A read is over.
+    pub(super) fn end(&mut self, doer: Doer) {
+        match doer {
+            Doer::Thread(lane) => self.of(lane).busy -= 1,
+            Doer::Trainer => self.own -= 1,
         }
     }
 
@@ -207,7 +209,8 @@ impl Lanes {
     /// One read was slow or failed: that is enough, or the trainer might hang in the next one. Each time it takes longer to
     /// believe again that reads are quick.
     pub(super) fn doubt_quickness(&mut self) {
-        (self.quick_looks, self.doubt) = (0, (self.doubt * 8).min(DOUBT_MAX));
+        self.quick_looks = 0;
+        self.doubt = (self.doubt * 8).min(DOUBT_MAX);
     }
 
     /// Whether reads come from memory: threads copy and hardly ever sleep. There is then nothing to gain from reading

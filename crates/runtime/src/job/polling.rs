@@ -1,0 +1,343 @@
+//! What is read next, by whom and to where: the engine's reads get slots and memory and wait in the course's queue, from
+//! which loader threads take them, and the trainer where it would else sleep. What is in memory is staged on the spot.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use foresee_core::engine::{Lane, Next, Read};
+use foresee_core::ids::SampleId;
+use foresee_core::units::Seconds;
+
+use super::awaiting::Waiting;
+use super::course::{Due, Place, Queued};
+use super::slots::{Decoded, Slot, Staged};
+use super::state::State;
+use super::stores::Stores;
+use super::task::{Doer, Fetch, Raw, Ticket, Way};
+use super::wake::Wake;
+use crate::arena::{Block, Piece};
+use crate::tier::Shared;
+
+/// Polls under one hold of the lock; what is in memory needs no thread, and there may be half a million of it.
+const POLLS_MAX: usize = 256;
+
+/// How far behind what it wants the trainer reads, while threads are busy with that: they may have lost their core.
+const OWN_AHEAD: u64 = 64;
+
+/// Why there is no more to poll for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Polled {
+    /// There is more: ask again.
+    More,
+    /// Nothing until something else has happened.
+    Enough,
+    /// No room for the next sample.
+    Full,
+}
+
+/// Where a sample is, and where its bytes are to go.
+enum Located {
+    /// In memory: nothing is read.
+    InMemory(Arc<Block>),
+    /// To be read so, into this.
+    ToRead(Way, Raw),
+    /// There is no room for it.
+    NoRoom,
+}
+
+impl State {
+    /// The next read for a thread, if a lane has one and a thread to spare.
+    pub(super) fn take_task(&mut self, stores: &Stores) -> (Option<Fetch>, Wake) {
+        let mut wake = Wake::NOBODY;
+        let mut helps = false;
+        if self.lanes.has_room(Lane::Staging) {
+            wake |= self.place_unplaced(stores);
+            let mut polled = Polled::More;
+            while !self.course.has_queued() && polled == Polled::More {
+                let (now, more) = self.advance(stores);
+                polled = now;
+                wake |= more;
+            }
+            if let Some(fetch) = self.course.begin_next() {
+                self.lanes.begin(Lane::Staging);
+                return (Some(fetch), wake | self.calls_more(false));
+            }
+            // While samples are awaited, staging threads help to fill tiers: else the source would idle.
+            helps = !self.course.awaiting.is_empty();
+        }
+        for lane in self.lanes.tiers(helps).into_iter().flatten() {
+            let (fetch, more) = self.take_tier_task(lane, stores);
+            wake |= more;
+            if fetch.is_some() {
+                return (fetch, wake | self.calls_more(helps));
+            }
+        }
+        (None, wake)
+    }
+
+    /// A read for the trainer to do itself, as it would else wait: of what it wants, or not far behind that.
+    /// It does so only where it is a matter of copying: a read that hangs would make it deaf.
+    pub(super) fn take_own(&mut self, wanted: u64, stores: &Stores) -> (Option<Fetch>, Wake) {
+        let mut wake = Wake::NOBODY;
+        if !self.copies() {
+            return (None, wake);
+        }
+        if !self.course.has_queued() {
+            let (_, more) = self.advance(stores);
+            wake |= more;
+        }
+        let until = self.course.slots.first() + wanted + OWN_AHEAD;
+        let is_own = |fetch: &Fetch| {
+            let Ticket { slot, read, .. } = &fetch.ticket;
+            let writes = read
+                .keep
+                .is_some_and(|tier| stores.tier(tier).writes_files());
+            !writes && !fetch.tried && slot.is_some_and(|slot| slot < until)
+        };
+        if !self.course.first_in_queue().is_some_and(is_own) {
+            return (None, wake);
+        }
+        let Some(mut fetch) = self.course.begin_next() else {
+            return (None, wake);
+        };
+        fetch.ticket.doer = Doer::Trainer;
+        self.lanes.begin_own();
+        (Some(fetch), wake | self.calls_more(false))
+    }
+
+    /// Whether threads other than the one that has just taken a task could be of use.
+    fn calls_more(&self, helps: bool) -> Wake {
+        let has_more = helps || self.course.has_queued();
+        Wake::ANOTHER.when(has_more && self.lanes.has_room(Lane::Staging))
+    }
+
+    /// The next read of a tier's own threads, for one of them or for a staging thread that helps. One that finds no room
+    /// in the tier is left to the staging threads.
+    pub(super) fn take_tier_task(&mut self, lane: Lane, stores: &Stores) -> (Option<Fetch>, Wake) {
+        let mut wake = Wake::NOBODY;
+        let doer = if self.lanes.has_room(lane) {
+            lane
+        } else {
+            Lane::Staging
+        };
+        for _ in 0..POLLS_MAX {
+            if self.course.is_stopped() {
+                break;
+            }
+            let read = match self.course.desk.poll(lane) {
+                Next::Read(read) => read,
+                Next::Done => {
+                    self.lanes.finish(lane);
+                    break;
+                }
+                Next::Full | Next::Await(_) => break,
+            };
+            self.evict(stores);
+            if let Some(filling) = stores.place_for_tier(&read) {
+                self.lanes.begin(doer);
+                let fetch = Fetch {
+                    ticket: self.course.ticket(Doer::Thread(doer), None, read),
+                    way: Way::of(&read),
+                    raw: Raw::Fill(filling),
+                    part: None,
+                    tried: false,
+                };
+                return (Some(fetch), wake);
+            }
+            wake |= self.complete(&read, false, stores);
+        }
+        (None, wake)
+    }
+
+    /// Asks the engine for more, and finds memory for it. What is in memory is staged at once.
+    pub(super) fn advance(&mut self, stores: &Stores) -> (Polled, Wake) {
+        let mut wake = self.place_unplaced(stores);
+        for _ in 0..POLLS_MAX {
+            if self.course.is_stopped() || self.course.is_queue_full() {
+                return (Polled::Enough, wake);
+            }
+            if !self.course.unplaced.is_empty() {
+                // What was awaited comes first.
+                return (Polled::Full, wake);
+            }
+            let due = match self.next_due(stores) {
+                Ok(due) => due,
+                Err(polled) => return (polled, wake),
+            };
+            let Some(more) = self.stage(due, stores) else {
+                self.course.due = Some(due);
+                return (Polled::Full, wake);
+            };
+            wake |= more;
+        }
+        (Polled::More, wake)
+    }
+
+    /// The next access that has no slot: one that there was no room for, or the engine's next.
+    fn next_due(&mut self, stores: &Stores) -> Result<Due, Polled> {
+        if let Some(due) = self.course.due.take() {
+            return Ok(due);
+        }
+        let due = match self.course.desk.poll(Lane::Staging) {
+            Next::Read(read) => Due::Read(read),
+            Next::Await(awaited) => Due::Await(awaited),
+            Next::Full => {
+                self.window.note_full();
+                return Err(Polled::Full);
+            }
+            Next::Done => return Err(Polled::Enough),
+        };
+        self.window.note_room();
+        self.evict(stores);
+        Ok(due)
+    }
+
+    /// Gives an access its slot and its memory; none where there is no room for it.
+    fn stage(&mut self, due: Due, stores: &Stores) -> Option<Wake> {
+        let starving = self.is_starving_at(self.course.slots.next());
+        let part = match &mut self.course.shelf {
+            Some(places) => Some(places.next(stores, starving)?),
+            None => None,
+        };
+        match due {
+            Due::Read(read) => {
+                let located = self.locate(&read, starving, stores);
+                if matches!(located, Located::NoRoom) {
+                    return None;
+                }
+                let slot = self.course.slots.push(Slot::Pending);
+                Some(self.begin(slot, read, part, located, Place::Last))
+            }
+            Due::Await(awaited) => {
+                let slot = self.course.slots.push(Slot::Pending);
+                self.course.awaiting.insert(Waiting {
+                    slot,
+                    awaited,
+                    part,
+                });
+                Some(Wake::NOBODY)
+            }
+        }
+    }
+
+    /// Whether the trainer waits for this very slot, which then gets memory in any case.
+    fn is_starving_at(&self, slot: u64) -> bool {
+        self.wants.hungry && slot == self.course.slots.first()
+    }
+
+    /// Resolves, once, where a sample comes from and where its bytes go.
+    fn locate(&mut self, read: &Read, starving: bool, stores: &Stores) -> Located {
+        let mut way = Way::of(read);
+        if let Way::Tier(tier) = way {
+            match stores.tier(tier).share(read.sample) {
+                Shared::Block(block) => return Located::InMemory(block),
+                Shared::NotHeld => {
+                    self.lost(read.sample, tier);
+                    way = Way::Source;
+                }
+                Shared::Never => {}
+            }
+        }
+        if self.course.shelf.is_some() {
+            let to_stay = stores.place_to_stay(read);
+            return Located::ToRead(way, to_stay.map_or(Raw::Passing, Raw::Fill));
+        }
+        match stores.place(read, starving) {
+            Some(filling) => Located::ToRead(way, Raw::Fill(filling)),
+            None => Located::NoRoom,
+        }
+    }
+
+    fn begin(
+        &mut self,
+        slot: u64,
+        read: Read,
+        part: Option<Decoded>,
+        located: Located,
+        place: Place,
+    ) -> Wake {
+        let (way, raw) = match located {
+            Located::NoRoom => {
+                self.course.unplaced.push_back((slot, read));
+                return Wake::NOBODY;
+            }
+            Located::InMemory(block) if part.is_none() => {
+                return self.stage_in_place(slot, &read, block);
+            }
+            Located::InMemory(block) => (Way::of(&read), Raw::Held(block)),
+            Located::ToRead(way, raw) => (way, raw),
+        };
+        let queued = Queued {
+            slot,
+            read,
+            way,
+            raw,
+            part,
+        };
+        self.course.enqueue(queued, place);
+        match place {
+            // Whoever polls takes it.
+            Place::Last => Wake::NOBODY,
+            Place::First => Wake::ANOTHER,
+        }
+    }
+
+    fn stage_in_place(&mut self, slot: u64, read: &Read, block: Arc<Block>) -> Wake {
+        self.course.desk.complete(read);
+        let now = Instant::now();
+        let staged = Staged {
+            piece: Piece::whole(block),
+            sample: read.sample,
+            origin: read.origin,
+            fetched: now,
+            ready: now,
+        };
+        self.ledger.read(read, read.origin, Seconds::ZERO);
+        self.course.slots.fill(slot, Slot::Ready(staged));
+        self.course.note_in_place();
+        self.wants.arrived(slot)
+    }
+
+    /// A sample has arrived in its tier, or will not: the slots that wait for it go on.
+    pub(super) fn resume(&mut self, sample: SampleId, stores: &Stores) -> Wake {
+        let mut wake = Wake::NOBODY;
+        if self.course.awaiting.is_empty() {
+            return wake;
+        }
+        let mut last = None;
+        while let Some(waiting) = self.course.awaiting.take(sample, last) {
+            last = Some(waiting.slot);
+            match self.course.desk.resume(&waiting.awaited) {
+                Some(read) => wake |= self.begin_resumed(waiting.slot, read, waiting.part, stores),
+                // It is on its way once more.
+                None => self.course.awaiting.insert(waiting),
+            }
+        }
+        wake
+    }
+
+    fn begin_resumed(
+        &mut self,
+        slot: u64,
+        read: Read,
+        part: Option<Decoded>,
+        stores: &Stores,
+    ) -> Wake {
+        self.evict(stores);
+        let starving = self.is_starving_at(slot);
+        let located = self.locate(&read, starving, stores);
+        self.begin(slot, read, part, located, Place::First)
+    }
+
+    /// Finds memory for awaited samples that have come.
+    fn place_unplaced(&mut self, stores: &Stores) -> Wake {
+        let mut wake = Wake::NOBODY;
+        for _ in 0..self.course.unplaced.len() {
+            let Some((slot, read)) = self.course.unplaced.pop_front() else {
+                break;
+            };
+            wake |= self.begin_resumed(slot, read, None, stores);
+        }
+        wake
+    }
+}

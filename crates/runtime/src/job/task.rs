@@ -1,0 +1,108 @@
+//! A read for a thread to do: which sample, from where, to where, and for whom. It has all that it needs, so it is carried
+//! out without the job's lock; what it fills is its own until it is brought in.
+
+use std::sync::Arc;
+
+use foresee_core::engine::{Lane, Read};
+use foresee_core::ids::TierId;
+use foresee_core::model::Origin;
+
+use super::slots::Decoded;
+use crate::arena::{Block, Filling};
+
+/// A read for a thread to do.
+pub(super) struct Fetch {
+    pub(super) ticket: Ticket,
+    /// Where it is read from in truth: the source, where a tier has not what the engine thinks it has.
+    pub(super) way: Way,
+    pub(super) raw: Raw,
+    /// Where it goes once decoded, if it is.
+    pub(super) part: Option<Decoded>,
+    /// Whether the trainer has tried it, and left it to threads.
+    pub(super) tried: bool,
+}
+
+/// Whose read it is: what is needed to bring it in.
+#[derive(Clone, Copy)]
+pub(super) struct Ticket {
+    /// The course that it was begun in. What comes after the job has moved on is of no use any more.
+    pub(super) course: u64,
+    pub(super) doer: Doer,
+    /// The slot that it fills; none for what is read for a tier only.
+    pub(super) slot: Option<u64>,
+    pub(super) read: Read,
+}
+
+/// Who carries a read out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doer {
+    /// A loader thread, counted in this lane.
+    Thread(Lane),
+    /// The trainer, which would else wait.
+    Trainer,
+}
+
+/// How this driver carries a read out. What else an engine can say needs peers, whom a job here has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From a tier of this rank.
+    Tier(TierId),
+    /// From the source.
+    Source,
+}
+
+impl Way {
+    /// All that an engine can say of a read, carried out or refused.
+    pub(super) fn of(read: &Read) -> Self {
+        let Read {
+            sample,
+            bytes: _,
+            origin,
+            pace: _,
+            // Kept when it is brought in; nobody else could see it.
+            keep: _,
+            shared: _,
+            hand_over,
+        } = *read;
+        assert_eq!(
+            hand_over, None,
+            "sample {sample}: a plan without peers hands nothing over"
+        );
+        match origin {
+            Origin::Tier(tier) => Self::Tier(tier),
+            Origin::Source => Self::Source,
+            Origin::Peer { rank, .. } | Origin::HostPeer { rank, .. } => {
+                unreachable!("sample {sample} from rank {rank}: a plan without peers has none")
+            }
+        }
+    }
+
+    /// As it is counted.
+    pub(super) fn origin(self) -> Origin {
+        match self {
+            Self::Tier(tier) => Origin::Tier(tier),
+            Self::Source => Origin::Source,
+        }
+    }
+}
+
+/// Where a read's bytes go.
+pub(super) enum Raw {
+    /// Here.
+    Fill(Filling),
+    /// They are in memory already.
+    Held(Arc<Block>),
+    /// Into a buffer of the thread: they are only decoded.
+    Passing,
+}
+
+impl Raw {
+    /// What was read; `buffer` has what is only passing.
+    pub(super) fn bytes<'a>(&'a self, buffer: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Fill(filling) => filling.bytes(),
+            Self::Held(block) => block.bytes(),
+            Self::Passing => buffer,
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Ranks of one process, joined by queues: for tests of what many ranks do together.
+//!
+//! Each rank has an inbox. Sending appends to it and waits for nobody; beyond its bound it is full. Who receives is either
+//! a thread ([`Transport::serve`]), or the test itself, message by message ([`Network::pump`]): then nothing runs by itself,
+//! and a run can be repeated.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use foresee_core::ids::Rank;
+
+use super::{Gather, Message, Receive, Sent, Serving, Transport};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
+
+/// Messages that may wait at one rank.
+const INBOX_MAX: usize = 1 << 16;
+
+/// What waits at a rank.
+#[derive(Default)]
+struct Inbox {
+    messages: VecDeque<(Rank, Message)>,
+    /// Ranks whose loss this one is to be told of.
+    lost: VecDeque<Rank>,
+    /// Whether nothing arrives here any more.
+    gone: bool,
+    /// Whether the thread that serves is to end.
+    stop: bool,
+}
+
+/// One rank's place.
+#[derive(Default)]
+struct Place {
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+}
+
+impl Place {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        whole(self.inbox.lock())
+    }
+}
+
+/// What ranks have brought to gather, call by call.
+#[derive(Default)]
+struct Rounds {
+    /// The shares of each call, by rank.
+    shares: Vec<Vec<Option<Vec<u8>>>>,
+    /// How often each rank has called.
+    calls: Vec<usize>,
+}
+
+/// The ranks of a world.
+pub struct Network {
+    places: Vec<Place>,
+    rounds: Mutex<Rounds>,
+    all_came: Condvar,
+    inbox_max: usize,
+}
+
+impl Network {
+    /// A world of so many ranks.
+    pub fn new(ranks: u32) -> Arc<Self> {
+        Self::with_bound(ranks, INBOX_MAX)
+    }
+
+    /// The same, where at most so many messages wait at a rank.
+    pub fn with_bound(ranks: u32, inbox_max: usize) -> Arc<Self> {
+        let ranks = ranks as usize;
+        Arc::new(Self {
+            places: (0..ranks).map(|_| Place::default()).collect(),
+            rounds: Mutex::new(Rounds {
+                shares: Vec::new(),
+                calls: vec![0; ranks],
+            }),
+            all_came: Condvar::new(),
+            inbox_max,
+        })
+    }
+
+    /// The ends of all ranks, in order.
+    pub fn ends(self: &Arc<Self>) -> Vec<End> {
+        let ranks = (0..self.places.len() as u32).map(Rank);
+        let end = |rank| End {
+            network: Arc::clone(self),
+            rank,
+        };
+        ranks.map(end).collect()
+    }
+
+    /// Hands the next message that waits at a rank to `receiver`; false where none does.
+    pub fn pump(&self, rank: Rank, receiver: &dyn Receive) -> bool {
+        let next = self.place(rank).inbox().next();
+        match next {
+            Some(arrived) => {
+                arrived.hand_to(receiver);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// How many messages wait at a rank.
+    pub fn waiting(&self, rank: Rank) -> usize {
+        self.place(rank).inbox().messages.len()
+    }
+
+    /// A rank dies: what waits for it is dropped, nothing more arrives there, and the others are told.
+    pub fn kill(&self, rank: Rank) {
+        let mut inbox = self.place(rank).inbox();
+        inbox.gone = true;
+        inbox.messages.clear();
+        drop(inbox);
+        for (index, place) in self.places.iter().enumerate() {
+            if index != rank.index() {
+                place.inbox().lost.push_back(rank);
+                place.arrived.notify_all();
+            }
+        }
+    }
+
+    fn place(&self, rank: Rank) -> &Place {
+        &self.places[rank.index()]
+    }
+
+    fn rounds(&self) -> MutexGuard<'_, Rounds> {
+        whole(self.rounds.lock())
+    }
+}
+
+/// What a receiver is told next.
+enum Arrived {
+    Message(Rank, Message),
+    Lost(Rank),
+}
+
+impl Arrived {
+    fn hand_to(self, receiver: &dyn Receive) {
+        match self {
+            Self::Message(from, message) => receiver.receive(from, message),
+            Self::Lost(rank) => receiver.lost(rank),
+        }
+    }
+}
+
+impl Inbox {
+    /// A loss comes after what was sent before it.
+    fn next(&mut self) -> Option<Arrived> {
+        let message = self.messages.pop_front();
+        let message = message.map(|(from, message)| Arrived::Message(from, message));
+        message.or_else(|| self.lost.pop_front().map(Arrived::Lost))
+    }
+}
+
+impl Rounds {
+    /// Notes what a rank brings, and says to which call.
+    fn bring(&mut self, rank: Rank, share: Vec<u8>) -> usize {
+        let ranks = self.calls.len();
+        let call = self.calls[rank.index()];
+        self.calls[rank.index()] += 1;
+        if self.shares.len() == call {
+            self.shares.push(vec![None; ranks]);
+        }
+        self.shares[call][rank.index()] = Some(share);
+        call
+    }
+
+    /// What all ranks brought to a call, once they have.
+    fn all(&self, call: usize) -> Option<Vec<Vec<u8>>> {
+        self.shares[call].iter().cloned().collect()
+    }
+}
+
+/// One rank's end.
+#[derive(Clone)]
+pub struct End {
+    network: Arc<Network>,
+    rank: Rank,
+}
+
+impl Transport for End {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn send(&self, to: Rank, message: Message) -> Sent {
+        assert_ne!(to, self.rank, "a rank does not talk to itself");
+        if self.network.place(self.rank).inbox().gone {
+            return Sent::Gone;
+        }
+        let place = self.network.place(to);
+        let mut inbox = place.inbox();
+        if inbox.gone {
+            return Sent::Gone;
+        }
+        if inbox.messages.len() >= self.network.inbox_max {
+            return Sent::Full;
+        }
+        inbox.messages.push_back((self.rank, message));
+        drop(inbox);
+        place.arrived.notify_one();
+        Sent::Taken
+    }
+
+    fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving> {
+        self.network.place(self.rank).inbox().stop = false;
+        let end = self.clone();
+        let thread = thread::Builder::new()
+            .name(format!("foresee-serve-{}", self.rank))
+            .spawn(move || end.run(&*receiver))?;
+        Ok(Box::new(Server {
+            end: self.clone(),
+            thread: Some(thread),
+        }))
+    }
+}
+
+impl Gather for End {
+    fn gather(&self, share: Vec<u8>, patience: Duration) -> Option<Vec<Vec<u8>>> {
+        let deadline = Instant::now() + patience;
+        let mut rounds = self.network.rounds();
+        let call = rounds.bring(self.rank, share);
+        self.network.all_came.notify_all();
+        loop {
+            if let Some(all) = rounds.all(call) {
+                return Some(all);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            rounds = whole(self.network.all_came.wait_timeout(rounds, left)).0;
+        }
+    }
+}
+
+impl End {
+    /// Hands on what arrives, until it is to stop.
+    fn run(&self, receiver: &dyn Receive) {
+        let place = self.network.place(self.rank);
+        loop {
+            let mut inbox = place.inbox();
+            let next = loop {
+                if inbox.stop {
+                    return;
+                }
+                match inbox.next() {
+                    Some(next) => break next,
+                    None => inbox = whole(place.arrived.wait(inbox)),
+                }
+            };
+            drop(inbox);
+            next.hand_to(receiver);
+        }
+    }
+}
+
+/// The thread that serves a rank.
+struct Server {
+    end: End,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let place = self.end.network.place(self.end.rank);
+        place.inbox().stop = true;
+        place.arrived.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A receiver that panicked has said so; there is nothing left to stop.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use crate::transport::conformance::{self, Member, Recorder, ask};
+
+    fn members(network: &Arc<Network>) -> Vec<Member> {
+        let member = |end: End| Member {
+            transport: Arc::new(end.clone()),
+            gather: Box::new(end),
+        };
+        network.ends().into_iter().map(member).collect()
+    }
+
+    #[test]
+    fn conforms() {
+        for ranks in [2, 3, 5] {
+            conformance::check(&members(&Network::new(ranks)));
+        }
+    }
+
+    #[test]
+    fn a_full_inbox_refuses_and_goes_on_when_there_is_room() {
+        let network = Network::with_bound(2, 3);
+        let ends = network.ends();
+        for number in 0..3 {
+            assert_eq!(ends[0].send(Rank(1), ask(number)), Sent::Taken);
+        }
+        assert_eq!(ends[0].send(Rank(1), ask(3)), Sent::Full);
+        assert!(network.pump(Rank(1), &Recorder::default()));
+        assert_eq!(ends[0].send(Rank(1), ask(4)), Sent::Taken);
+        assert_eq!(network.waiting(Rank(1)), 3);
+    }
+
+    #[test]
+    fn a_dead_rank_is_gone_for_all_and_all_are_told() {
+        let network = Network::new(3);
+        let ends = network.ends();
+        assert_eq!(ends[1].send(Rank(2), ask(0)), Sent::Taken);
+        network.kill(Rank(1));
+        assert_eq!(ends[0].send(Rank(1), ask(0)), Sent::Gone);
+        assert_eq!(ends[1].send(Rank(0), ask(0)), Sent::Gone);
+        let seen = Recorder::default();
+        while network.pump(Rank(2), &seen) {}
+        assert_eq!(seen.messages(), [(Rank(1), ask(0))]);
+        assert_eq!(seen.lost(), [Rank(1)]);
+    }
+
+    #[test]
+    fn gathering_ends_where_somebody_does_not_come() {
+        let ends = Network::new(2).ends();
+        assert_eq!(ends[0].gather(vec![1], Duration::from_millis(5)), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! How ranks reach each other: messages as plain values, and the seam that carries them.
+//!
+//! There are three messages. An asker sends [`Ask`] to the holder of a sample; the holder sends one [`Answer`], at once or
+//! when the sample has come; whoever has read a sample that has its home elsewhere sends it there with [`HandOver`].
+//! Requests under way are named by [`Ticket`]s, so that many can be open at a time and answers may come in any order.
+//!
+//! # What a transport promises
+//!
+//! - [`Transport::send`] waits for nobody. What it cannot take now it refuses ([`Sent`]); what it has taken may still be lost.
+//! - What arrives was sent by the rank that it is said to be from, is whole, and was meant for this rank.
+//! - Nothing else: messages may be late, in another order than they were sent, twice, or never arrive. Who asks knows what to
+//!   do then (`crate::peers`), so no transport repeats anything or keeps time for it.
+//!
+//! Bytes are bounded by who receives: an answer of another length than the catalog's is no sample. Nothing here knows what
+//! a sample is for, where it is kept, or what the plan says.
+
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
+#[cfg(any(test, feature = "testing"))]
+pub mod faulty;
+#[cfg(any(test, feature = "testing"))]
+pub mod memory;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foresee_core::ids::{Rank, SampleId};
+
+/// Names a request among all of one asker; none is used twice in a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// A sample's bytes on their way. They are not copied to be sent: a holder answers with the memory that keeps them.
+#[derive(Clone)]
+pub struct Payload(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl Payload {
+    /// Bytes that lie in memory of whatever kind, which lives as long as this does.
+    pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(bytes))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Payload({} B)", self.bytes().len())
+    }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+/// What is sent of a sample.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// All of it.
+    Sample(Payload),
+    /// Nothing, now or later: it cannot be read, was lost, or there is no room to wait for it.
+    WillNotCome,
+}
+
+impl Content {
+    /// How many bytes of samples are in it.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Sample(payload) => payload.bytes().len(),
+            Self::WillNotCome => 0,
+        }
+    }
+
+    /// Whether no byte is in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// From an asker to a holder: send me this sample when you have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// What the answer is to be named by.
+    pub ticket: Ticket,
+    /// What is wanted.
+    pub sample: SampleId,
+}
+
+/// From a holder to an asker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// As in the request.
+    pub ticket: Ticket,
+    /// The sample, or that it will not come.
+    pub content: Content,
+}
+
+/// From who has read a sample to the rank that has its home: keep this, or do not wait for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HandOver {
+    /// Which sample.
+    pub sample: SampleId,
+    /// The sample, or that its reader could not read it.
+    pub content: Content,
+}
+
+/// All that ranks say to each other.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// A sample is wanted.
+    Ask(Ask),
+    /// What became of a request.
+    Answer(Answer),
+    /// A sample for its home.
+    HandOver(HandOver),
+}
+
+/// What became of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "what was not taken will not arrive"]
+pub enum Sent {
+    /// It is on its way, and may get lost there.
+    Taken,
+    /// Too much is on its way to that rank; it was dropped.
+    Full,
+    /// That rank cannot be reached; it was dropped.
+    Gone,
+}
+
+/// Who gets what arrives at a rank. Calls come from threads of the transport, several at a time, and must not wait for other
+/// messages.
+pub trait Receive: Send + Sync {
+    /// A message arrived.
+    fn receive(&self, from: Rank, message: Message);
+
+    /// A rank cannot be reached any more: what was asked of it will not be answered.
+    fn lost(&self, rank: Rank);
+}
+
+/// While it lives, what arrives is handed on. Dropping it returns when no call is under way, and none comes after.
+pub type Serving = Box<dyn Send>;
+
+/// One rank's end of the ways to all others.
+pub trait Transport: Send + Sync {
+    /// The rank whose end this is.
+    fn rank(&self) -> Rank;
+
+    /// Sends a message to another rank; waits for nobody.
+    fn send(&self, to: Rank, message: Message) -> Sent;
+
+    /// Hands what arrives at this rank to `receiver`. One receiver at a time; what arrives before there is one waits for it.
+    fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving>;
+}
+
+/// Brings something small of each rank to all ranks, before a job starts.
+pub trait Gather: Send + Sync {
+    /// What each rank gave, in the order of ranks. All ranks call it equally often, and calls are matched in order. None
+    /// where some did not come within `patience`.
+    fn gather(&self, share: Vec<u8>, patience: Duration) -> Option<Vec<Vec<u8>>>;
+}
