@@ -4,8 +4,8 @@
 //!
 //! # Calling
 //!
-//! - [`Engine::poll`] whenever a lane has a thread to spare and something has changed since it answered `Full`, `Await` or
-//!   `Done`. A polled [`Read`] is ended by exactly one [`Engine::complete`], in any order and by any thread, whether its bytes
+//! - [`Engine::poll`] whenever a lane has a thread to spare, which [`lanes`] says, and something has changed since it answered
+//!   `Full`; after `Await` it can be asked on at once. A polled [`Read`] is ended by exactly one [`Engine::complete`], in any order and by any thread, whether its bytes
 //!   came or not; what could not be kept is then [`Engine::lost`].
 //! - An [`Awaited`] sample has its place in the order. [`Engine::resume`] is asked after each completion, arrival or loss, as
 //!   often as one likes, until it gives the read; [`Engine::give_up`] gives one from the source at once: the sample will not
