@@ -4,8 +4,8 @@
 //!
 //! # Calling
 //!
-//! - [`Engine::poll`] whenever a lane has a thread to spare and something has changed since it answered `Full`, `Await` or
-//!   `Done`. A polled [`Read`] is ended by exactly one [`Engine::complete`], in any order and by any thread, whether its bytes
+//! - [`Engine::poll`] whenever a lane has a thread to spare, which [`lanes`] says, and something has changed since it answered
+//!   `Full`; after `Await` it can be asked on at once. A polled [`Read`] is ended by exactly one [`Engine::complete`], in any order and by any thread, whether its bytes
 //!   came or not; what could not be kept is then [`Engine::lost`].
 //! - An [`Awaited`] sample has its place in the order. [`Engine::resume`] is asked after each completion, arrival or loss, as
 //!   often as one likes, until it gives the read; [`Engine::give_up`] gives one from the source at once: the sample will not
@@ -19,6 +19,7 @@
 
 mod ahead;
 mod keeper;
+pub mod lanes;
 mod pool;
 mod reuse;
 
@@ -32,7 +33,7 @@ use crate::foresight::When;
 use crate::homes::Home;
 use crate::ids::{Epoch, Rank, SampleId, TierId};
 use crate::model::{Model, Origin};
-use crate::policy::{Brief, Delivery, Keeping, Plan, Routes};
+use crate::policy::{Brief, Delivery, Keeping, Plan, Routes, Threads};
 use crate::stream::{Mark, Stream};
 use crate::tier_map::TierMap;
 use crate::units::{Bytes, Pace};
@@ -108,6 +109,11 @@ impl Awaited {
     pub fn sample(&self) -> SampleId {
         self.access.sample
     }
+
+    /// Where it is awaited from: its home, if it has one. Else other threads of this rank are reading it.
+    pub fn home(&self) -> Option<Home> {
+        self.access.home
+    }
 }
 
 /// What the trainer gets next.
@@ -143,6 +149,7 @@ pub struct Engine {
     model: Arc<Model>,
     delivery: Delivery,
     routes: Routes,
+    threads: Threads,
     ahead: Ahead,
     queue: VecDeque<Queued>,
     staging_capacity: Bytes,
@@ -166,12 +173,14 @@ impl Engine {
             Keeping::Homes { homes, .. } => Some(Arc::clone(homes)),
             _ => None,
         };
+        let threads = plan.ranks[rank.index()].threads();
         let ahead = Ahead::new(stream, Arc::clone(&brief.catalog), homes);
         let (keeper, holdings) = Keeper::new(brief, plan, rank, &ahead, start);
         let mut engine = Self {
             model,
             delivery: plan.delivery,
             routes: plan.routes,
+            threads,
             ahead,
             queue: VecDeque::new(),
             staging_capacity: brief.system.tiers[0].capacity,
@@ -489,6 +498,11 @@ impl Engine {
             Bytes(self.staging_capacity.0.saturating_sub(self.staging_used.0)),
             self.staging_capacity,
         )
+    }
+
+    /// Whose this rank's threads are; [`lanes::Lanes`] says what each serves next.
+    pub fn threads(&self) -> Threads {
+        self.threads
     }
 
     /// What the rank holds.
