@@ -41,6 +41,7 @@ class _Arguments(TypedDict):
     config: Any
     rank: int
     world_size: int
+    on_host: tuple[int, int] | None
 
 
 class Job(_native.Batches):
@@ -112,6 +113,7 @@ class Job(_native.Batches):
             "config": _check.config(config),
             "rank": found[0],
             "world_size": found[1],
+            "on_host": _launch.find_place_on_host(),
         }
         self._dataset = dataset
         self._reads = dataset._as_it_is()

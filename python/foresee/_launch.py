@@ -8,6 +8,7 @@ tells a process that it is one of them.
 import hashlib
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,6 +26,14 @@ _VARIABLES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("PMIX_RANK", "PMIX_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+#: The place among the ranks of the host, and how many these are: torchrun, Open MPI, Intel MPI and MPICH, PMIx.
+_ON_HOST = (
+    ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("PMIX_LOCAL_RANK", "PMIX_LOCAL_SIZE"),
 )
 
 #: What all ranks of one launch have in common, and other launches mostly have not.
@@ -52,6 +61,15 @@ def find_rank(rank: Any, world_size: Any, environment: Mapping[str, str] = os.en
     if rank is None:
         raise ConfigError(f"world_size={_check.shown(world_size)}: give rank too")
     return _checked(rank, world_size, "rank", "world_size")
+
+
+def find_place_on_host(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """The place of this process among those of its launch on this host, and how many they are; None if nobody says so.
+
+    They share memory, cores and disks whatever their jobs are: a job of one rank, for validation say, has it as well.
+    """
+    told = [*_of_variables(environment), *_of_srun(environment)]
+    return next(((place, number) for place, number in told if 0 <= place < number <= _WORLD_MAX), None)
 
 
 def make_seed(world_size: int, environment: Mapping[str, str] = os.environ) -> int:
@@ -99,6 +117,25 @@ def _of_launchers(environment: Mapping[str, str]) -> Iterator[tuple[str, int, in
         if environment.get(rank) and environment.get(world_size):
             numbers = _checked(_number(environment, rank), _number(environment, world_size), rank, world_size)
             yield f"{rank} and {world_size}", *numbers
+
+
+def _of_variables(environment: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+    for place, number in _ON_HOST:
+        if environment.get(place, "").isdecimal() and environment.get(number, "").isdecimal():
+            yield int(environment[place]), int(environment[number])
+
+
+def _of_srun(environment: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+    """srun tells how many tasks each of its hosts has, in the order of hosts: ``4(x2),3``."""
+    place, host = environment.get("SLURM_LOCALID", ""), environment.get("SLURM_NODEID", "")
+    if not (environment.get("SLURM_STEP_NUM_TASKS") and place.isdecimal() and host.isdecimal()):
+        return
+    first = 0
+    for number, times in re.findall(r"(\d+)(?:\(x(\d+)\))?(?:,|$)", environment.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        first += int(times or 1)
+        if int(host) < first:
+            yield int(place), int(number)
+            return
 
 
 def _say(line: str) -> None:

@@ -297,6 +297,37 @@ def test_ranks_are_found_where_launchers_leave_them(variables, expected):
     assert _launch.find_rank(None, None, variables) == expected
 
 
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, None),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "SLURM_LOCALID": "0"}, (1, 4)),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "3"}, (2, 3)),
+        ({"MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}, (0, 2)),
+        ({"PMIX_LOCAL_RANK": "0", "PMIX_LOCAL_SIZE": "1"}, (0, 1)),
+        ({"LOCAL_RANK": "4", "LOCAL_WORLD_SIZE": "4"}, None),
+        ({"LOCAL_RANK": "x", "LOCAL_WORLD_SIZE": "4"}, None),
+        ({"LOCAL_RANK": "0"}, None),
+    ],
+)
+def test_places_on_a_host_are_found_where_launchers_leave_them(variables, expected):
+    from foresee import _launch
+
+    assert _launch.find_place_on_host(variables) == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "place", "expected"),
+    [("0", "3", (3, 4)), ("1", "0", (0, 4)), ("2", "2", (2, 3)), ("3", "0", (0, 1)), ("4", "0", None), ("x", "0", None)],
+)
+def test_srun_tells_how_many_tasks_each_host_has(host, place, expected):
+    from foresee import _launch
+
+    step = {"SLURM_STEP_TASKS_PER_NODE": "4(x2),3,1", "SLURM_NODEID": host, "SLURM_LOCALID": place}
+    assert _launch.find_place_on_host({**step, "SLURM_STEP_NUM_TASKS": "12"}) == expected
+    assert _launch.find_place_on_host(step) is None, "a batch script is not one of them"
+
+
 #: As `sbatch -n4` leaves it for its script, 22.05 and 26.05: the second numbers the script as a step, too.
 BATCH_SHELL = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
 LATER_SHELL = {**BATCH_SHELL, "SLURM_STEP_ID": "-5", "SLURM_STEPID": "-5"}

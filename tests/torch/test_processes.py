@@ -125,7 +125,7 @@ def test_a_sampler_gives_each_rank_its_own_order_and_cache(told):
         # Read once, then from the disk.
         assert one["read"] == 48 * len(mine)
     names = sorted(path.name for path in (out / "cache").iterdir() if path.is_dir())
-    assert [name.rpartition("-")[2] for name in names] == ["rank0", "rank1"]
+    assert [name.rpartition("-")[2] for name in names] == ["slot0", "slot1"]
 
 
 def test_the_example_trains_on_two_processes_and_goes_on_with_one(images, tmp_path):

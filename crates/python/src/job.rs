@@ -17,7 +17,7 @@ use foresee_core::policy::Assignment;
 use foresee_core::stream::{Mark, Shuffle, Tail};
 use foresee_image::Output;
 use foresee_runtime::job::{
-    self, Ask, Images, JobError, JobSpec, OnError, Prepared, Saved, StagingMemory,
+    self, Ask, Images, JobError, JobSpec, OnError, OnHost, Prepared, Saved, StagingMemory,
 };
 use foresee_runtime::{dataset, fork};
 use pyo3::IntoPyObjectExt;
@@ -59,6 +59,8 @@ struct Arguments<'py> {
     config: Bound<'py, PyAny>,
     rank: u32,
     world_size: u32,
+    /// Which of the ranks on its host it is, and of how many.
+    on_host: Option<(u32, u32)>,
 }
 
 /// A running job.
@@ -291,6 +293,9 @@ impl Job {
             config,
             rank: arguments.rank,
             world: arguments.world_size,
+            on_host: arguments
+                .on_host
+                .map(|(rank, ranks)| OnHost { rank, ranks }),
             record: false,
         };
         let job = py

@@ -11,7 +11,7 @@ use std::thread;
 
 use foresee_config::TierKind;
 use foresee_core::stream::Shuffle;
-use foresee_runtime::job::{Job, JobSpec};
+use foresee_runtime::job::{Job, JobSpec, OnHost};
 
 use self::common::{Made, batches, job_spec, tier};
 
@@ -129,4 +129,51 @@ fn a_tier_that_is_shared_keeps_the_capacity_that_it_was_opened_with() {
     let second = Job::new(on_disk(&source, folder.path(), 100)).unwrap();
     assert_eq!(checked(&second, &source), 300);
     assert!(kept_bytes(folder.path()) <= source.total() / 2);
+}
+
+/// Runs so many ranks of one host to their end, one after the other; gives what they read of the source together.
+fn run_ranks(source: &Made, folder: &Path, ranks: u32) -> u64 {
+    let before = source.bytes_read();
+    let jobs: Vec<Job> = (0..ranks)
+        .map(|rank| {
+            let mut spec = on_disk(source, folder, 100);
+            spec.rank = rank;
+            spec.world = ranks;
+            spec.on_host = Some(OnHost { rank, ranks });
+            spec.shuffle = Shuffle::Sequential;
+            Job::new(spec).unwrap()
+        })
+        .collect();
+    for job in &jobs {
+        assert_eq!(checked(job, source), 3 * 100 / ranks as usize);
+        assert_eq!(job.stats().lost, 0);
+    }
+    source.bytes_read() - before
+}
+
+#[test]
+fn fewer_ranks_find_what_more_of_them_kept() {
+    let (source, folder) = (Made::new(100, 2, 0), tempfile::tempdir().unwrap());
+    assert_eq!(run_ranks(&source, folder.path(), 4), source.total());
+    assert_eq!(
+        run_ranks(&source, folder.path(), 1),
+        0,
+        "the first rank adopted what the others left"
+    );
+    let names = fs::read_dir(folder.path()).unwrap();
+    let slots = names.filter(|name| name.as_ref().unwrap().path().is_dir());
+    assert_eq!(slots.count(), 1, "what moved is not left behind");
+    assert_eq!(run_ranks(&source, folder.path(), 1), 0);
+}
+
+#[test]
+fn more_ranks_find_what_each_slot_kept() {
+    let (source, folder) = (Made::new(100, 2, 0), tempfile::tempdir().unwrap());
+    assert_eq!(run_ranks(&source, folder.path(), 2), source.total());
+    let read = run_ranks(&source, folder.path(), 4);
+    assert!(
+        read < source.total(),
+        "slots 0 and 1 hold some of what ranks 0 and 1 use"
+    );
+    assert_eq!(run_ranks(&source, folder.path(), 4), 0);
 }

@@ -898,7 +898,7 @@ fn ranks_with_orders_of_their_own_get_all_of_them_and_share_no_cache() {
     let mut ranks: Vec<String> = names
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
-    ranks.retain(|name| name.ends_with("-rank0") || name.ends_with("-rank1"));
+    ranks.retain(|name| name.ends_with("-slot0") || name.ends_with("-slot1"));
     assert_eq!(ranks.len(), 2, "{ranks:?}");
 }
 

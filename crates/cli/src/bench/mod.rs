@@ -315,6 +315,7 @@ fn spec(
         config,
         rank: arguments.rank,
         world: arguments.world_size,
+        on_host: None,
         record: false,
     }
 }

@@ -58,11 +58,14 @@ pub enum JobError {
     },
     /// More memory is asked for than there is.
     #[error(
-        "staging buffer and memory tier take {wanted}, and this machine (or control group) has {there}: lower their capacity"
+        "staging buffer and memory tier take {wanted}{}, and this machine (or control group) has {there}: lower their capacity",
+        for_each(*ranks)
     )]
     Memory {
         /// What the configuration says.
         wanted: Bytes,
+        /// For each of so many ranks on this host.
+        ranks: u32,
         /// What there is.
         there: Bytes,
     },
@@ -173,4 +176,11 @@ pub enum JobError {
     /// The job is over.
     #[error("the job is closed")]
     Closed,
+}
+
+fn for_each(ranks: u32) -> String {
+    if ranks == 1 {
+        return String::new();
+    }
+    format!(" for each of {ranks} ranks")
 }

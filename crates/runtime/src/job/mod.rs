@@ -90,7 +90,7 @@ pub use self::handed::{Ask, Asked, Batch, Prepared, Sample, StagingMemory};
 pub use self::lease::Lease;
 pub use self::saved::Saved;
 use self::shared::Shared;
-pub use self::spec::{Images, JobSpec, OnError, policies};
+pub use self::spec::{Images, JobSpec, OnError, OnHost, policies};
 pub use self::stats::Stats;
 use self::wake::Wake;
 use self::work::Worker;

@@ -17,6 +17,7 @@ use foresee_image::{Key, Pipeline};
 use super::error::JobError;
 use crate::machine;
 use crate::source::{Source, Speed};
+use crate::tier::HostSlot;
 
 /// The names of the policies that a job can run with.
 pub fn policies() -> &'static [&'static str] {
@@ -64,6 +65,15 @@ impl Images {
     }
 }
 
+/// A rank among those of its host, which share memory, cores and disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnHost {
+    /// Which one, from 0.
+    pub rank: u32,
+    /// Of how many.
+    pub ranks: u32,
+}
+
 /// What a job is made from.
 #[derive(Clone)]
 pub struct JobSpec {
@@ -99,6 +109,8 @@ pub struct JobSpec {
     pub rank: u32,
     /// Of how many.
     pub world: u32,
+    /// Which of the ranks on its host it is, where the launcher says so.
+    pub on_host: Option<OnHost>,
     /// Whether all that the engine is told is written down.
     pub record: bool,
 }
@@ -196,13 +208,39 @@ impl JobSpec {
         let wanted = memory_tiers
             .map(|tier| tier.capacity_bytes)
             .fold(self.config.staging.capacity_bytes, u64::saturating_add);
+        let ranks = self.ranks_on_host();
         match machine::memory_bytes() {
-            Some(there) if wanted > there => Err(JobError::Memory {
+            Some(there) if wanted.saturating_mul(ranks.into()) > there => Err(JobError::Memory {
                 wanted: Bytes(wanted),
+                ranks,
                 there: Bytes(there),
             }),
             _ => Ok(()),
         }
+    }
+
+    /// How many ranks share this machine, as far as it is known.
+    fn ranks_on_host(&self) -> u32 {
+        self.on_host.map_or(1, |on_host| on_host.ranks.max(1))
+    }
+
+    /// Its place for what outlasts jobs on its host. Where nobody tells it, ranks are taken to be on one host: then each
+    /// still finds what it kept.
+    pub(super) fn host_slot(&self) -> HostSlot {
+        let on_host = self.on_host.unwrap_or(OnHost {
+            rank: self.rank,
+            ranks: self.world,
+        });
+        HostSlot {
+            slot: on_host.rank,
+            slots: on_host.ranks,
+            rank: self.rank,
+        }
+    }
+
+    /// Cores that are this rank's.
+    pub(super) fn cores(&self) -> u32 {
+        machine::cores(self.ranks_on_host())
     }
 
     /// Threads of the staging buffer to begin with, and whether they are ours to choose.
@@ -213,7 +251,7 @@ impl JobSpec {
                 let mean = self.catalog.total().0 as f64 / f64::from(self.catalog.len().max(1));
                 (knee(&speed, Bytes(mean as u64)), false)
             }
-            (Threads::Auto, None) => (machine::cores().max(2), true),
+            (Threads::Auto, None) => (self.cores().max(2), true),
         }
     }
 
@@ -295,7 +333,8 @@ impl JobSpec {
             source_latency: speed.latency,
             contention: Contention::Reads,
             tiers,
-            cores_per_host: Some(machine::cores()),
+            // A rank plans as if it were alone on its host, with its part of the cores.
+            cores_per_host: Some(self.cores()),
         })
     }
 

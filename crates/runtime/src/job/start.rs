@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foresee_config::{OneLine, Tier, TierKind, shown};
+use foresee_config::{Tier, TierKind};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
 use foresee_core::policy::specimen::Traits;
@@ -27,9 +27,8 @@ use super::{Began, CLOSE_MAX, Job, JobSpec};
 use crate::arena::{Arena, Keeps};
 use crate::dataset::Dataset;
 use crate::desk::Desk;
-use crate::machine;
 use crate::pool::Pool;
-use crate::tier::{self, DiskSpec, DiskTier, DiskView, MemoryTier, Nowhere};
+use crate::tier::{self, DiskSpec, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
 
 /// Staged ahead to begin with, at least: little, as memory that nobody has touched yet may be slower than the storage.
@@ -147,7 +146,7 @@ impl Job {
             staging,
             &threads,
             auto.then(|| Auto {
-                cores: machine::cores(),
+                cores: spec.cores(),
                 helped: spec.images.is_none(),
             }),
         );
@@ -277,7 +276,7 @@ impl Job {
     }
 }
 
-/// Opens the cache of this dataset and rank; caches of other datasets that this rank left behind make way.
+/// Opens the cache of this dataset for the rank's slot of its host.
 fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobError> {
     let TierKind::Disk {
         path,
@@ -287,34 +286,18 @@ fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobEr
     else {
         unreachable!("only tiers on disk are opened")
     };
-    let suffix = format!("-rank{}", spec.rank);
     let disk_spec = DiskSpec {
         folder: path.clone(),
-        name: format!("{}{suffix}", foresee_core::digest::Digest(spec.dataset)),
+        name: String::new(),
+        orphans: Vec::new(),
         dataset: spec.dataset,
         sizes: Arc::clone(&spec.catalog),
         capacity: Bytes(tier.capacity_bytes),
         floor: Bytes(*free_space_floor_bytes),
         trusted: *trust_folder,
     };
-    let disk = pool.disks().open(&disk_spec).map_err(Arc::new)?;
-    // They stay as long as there is space for all.
-    let wanted = tier
-        .capacity_bytes
-        .saturating_sub(disk.held_bytes().0)
-        .saturating_add(*free_space_floor_bytes);
-    if DiskTier::free_space(path).is_some_and(|free| free.0 < wanted) {
-        match DiskTier::remove_stale(&disk_spec, &suffix) {
-            Ok(removed) => {
-                for old in removed {
-                    let (folder, old) = (shown(path), OneLine(old));
-                    tracing::warn!("{folder}: removed {old}, the cache of another dataset");
-                }
-            }
-            Err(error) => tracing::warn!("{error}"),
-        }
-    }
-    Ok(disk)
+    let opened = pool.disks().open_slot(&disk_spec, spec.host_slot());
+    Ok(opened.map_err(Arc::new)?)
 }
 
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> JobError {

@@ -74,6 +74,7 @@ fn spec() -> JobSpec {
         config,
         rank: 0,
         world: 1,
+        on_host: None,
         record: false,
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 
-pub use self::disk::{DiskError, DiskSpec, DiskTier, DiskView, OpenDisks};
+pub use self::disk::{DiskError, DiskSpec, DiskTier, DiskView, HostSlot, OpenDisks};
 pub(crate) use self::guard::{check_may_write, forbid_writes};
 pub use self::memory::MemoryTier;
 pub use self::nowhere::Nowhere;

@@ -163,6 +163,7 @@ pub(crate) fn job_spec(source: &Made) -> JobSpec {
         config,
         rank: 0,
         world: 1,
+        on_host: None,
         record: false,
     }
 }

@@ -1,5 +1,5 @@
 //! The folders of a disk tier, and what makes them ours. The user's folder carries a mark; without it, a folder that is
-//! not empty is refused, so that nothing of the user is ever touched. Under it, each dataset and rank has a sub-folder,
+//! not empty is refused, so that nothing of the user is ever touched. Under it, each dataset and slot has a sub-folder,
 //! locked while a process uses it. Only files of the few names below are ever deleted, and only in a sub-folder whose lock
 //! is ours.
 //!
@@ -98,7 +98,7 @@ pub(super) fn claim(folder: &Folder) -> Result<(), DiskError> {
     check_mark(folder)
 }
 
-/// Makes the sub-folder of a dataset and rank in a folder that is ours.
+/// Makes the sub-folder of a dataset and slot in a folder that is ours.
 pub(super) fn enter(folder: &Folder, name: &str) -> Result<Folder, DiskError> {
     if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
         return Err(DiskError::BadName {
@@ -197,26 +197,55 @@ pub(super) fn clear(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Deletes the sub-folders of `folder` that end in `suffix`, are not `keep` and are in use by nobody; gives their names.
-/// What cannot be deleted stays.
+/// The names of all that is in a folder, in order; none where it cannot be listed.
+pub(super) fn names(folder: &Folder) -> Vec<String> {
+    let entries = fs::read_dir(&folder.path).into_iter().flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A sub-folder that is there, locked; none where it is not, or where somebody has it.
+pub(super) fn find(folder: &Folder, name: &str) -> Result<Option<(Folder, Lock)>, DiskError> {
+    let path = folder.path.join(name);
+    if !fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
+        return Ok(None);
+    }
+    let found = Folder {
+        path,
+        trusted: folder.trusted,
+    };
+    found.check()?;
+    let lock = Lock::new(&found, false).ok();
+    Ok(lock.map(|lock| (found, lock)))
+}
+
+/// Gives a sub-folder that we made and nobody uses another name, which nothing has. Where that cannot be done, it stays.
+pub(super) fn rename(folder: &Folder, old: &str, new: &str) {
+    let new = folder.path.join(new);
+    if check_mark(folder).is_err() || fs::symlink_metadata(&new).is_ok() {
+        return;
+    }
+    if let Ok(Some((found, _lock))) = find(folder, old) {
+        let _ = fs::rename(&found.path, new);
+    }
+}
+
+/// Deletes the sub-folders of `folder` that are meant and in use by nobody; gives their names. What cannot be deleted stays.
 pub(super) fn remove_stale(
     folder: &Folder,
-    keep: &str,
-    suffix: &str,
+    is_meant: impl Fn(&str) -> bool,
 ) -> Result<Vec<String>, DiskError> {
     check_mark(folder)?;
-    let entries = fs::read_dir(&folder.path)
-        .map_err(|cause| DiskError::new(&folder.path, "list it", cause))?;
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut removed: Vec<String> = names
-        .filter(|name| name != keep && name.ends_with(suffix) && remove(folder, name).is_ok())
-        .collect();
-    removed.sort();
-    Ok(removed)
+    let mut stale = names(folder);
+    stale.retain(|name| is_meant(name) && remove(folder, name).is_ok());
+    Ok(stale)
 }
 
 /// Deletes a sub-folder that we made and nobody uses.
-fn remove(folder: &Folder, name: &str) -> io::Result<()> {
+pub(super) fn remove(folder: &Folder, name: &str) -> io::Result<()> {
     let stale = Folder {
         path: folder.path.join(name),
         trusted: folder.trusted,

@@ -205,6 +205,28 @@ pub(super) const fn compact_len(records: u64) -> u64 {
     HEADER_BYTES + records * RECORD_BYTES
 }
 
+/// What the index of an earlier process is of; none where there is none, or none that is of use.
+pub(super) fn identity(folder: &Folder) -> io::Result<Option<Identity>> {
+    let mut file = match folder.open(INDEX, OpenOptions::new().read(true)) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(cause),
+    };
+    let mut found = [0; HEADER_BYTES as usize];
+    if !read_whole(&mut file, &mut found)? {
+        return Ok(None);
+    }
+    let mut dataset = [0; 16];
+    dataset.copy_from_slice(&found[16..32]);
+    let shape = Shape {
+        capacity: word(&found, 32),
+        segment: word(&found, 40),
+    };
+    let identity = Identity { dataset, shape };
+    let is_shape = shape.segment > 0 && shape.segment <= shape.capacity;
+    Ok(Some(identity).filter(|identity| is_shape && found == header(*identity)))
+}
+
 /// Reads the index of an earlier process.
 pub(super) fn read(folder: &Folder, identity: Identity) -> io::Result<Past> {
     let file = match folder.open(INDEX, OpenOptions::new().read(true)) {

@@ -18,6 +18,8 @@ mod noting;
 mod restore;
 mod segments;
 mod shared;
+mod slot;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -38,6 +40,7 @@ use twox_hash::XxHash3_64;
 
 pub use self::error::DiskError;
 pub use self::shared::OpenDisks;
+pub use self::slots::HostSlot;
 pub use self::view::DiskView;
 
 use self::entry::Entry;
@@ -59,8 +62,10 @@ const SEGMENT_BYTES: u64 = 1 << 30;
 pub struct DiskSpec {
     /// The folder that the user chose; it is created if absent, and refused if it holds anything that is not ours.
     pub folder: PathBuf,
-    /// The sub-folder for this dataset and rank.
+    /// The sub-folder for this dataset and slot of the host.
     pub name: String,
+    /// Sub-folders that no rank has any more, whose samples are adopted.
+    pub orphans: Vec<String>,
     /// Digest of the dataset: samples of another one are not brought back.
     pub dataset: [u8; 16],
     /// Sizes of the dataset's samples.
@@ -71,6 +76,15 @@ pub struct DiskSpec {
     pub floor: Bytes,
     /// Whether somebody else may own the folder or write to it.
     pub trusted: bool,
+}
+
+impl DiskSpec {
+    fn folder(&self) -> Folder {
+        Folder {
+            path: self.folder.clone(),
+            trusted: self.trusted,
+        }
+    }
 }
 
 /// What a disk tier holds and what went wrong.
@@ -112,16 +126,6 @@ impl DiskTier {
             .max()
             .unwrap_or(0);
         Self::open_in_segments(spec, SEGMENT_BYTES.max(largest))
-    }
-
-    /// Deletes sub-folders of other datasets whose names end in `suffix` (so they are of the same rank),
-    /// that we made and nobody uses; gives their names. Otherwise they would hold the disk for ever.
-    pub fn remove_stale(spec: &DiskSpec, suffix: &str) -> Result<Vec<String>, DiskError> {
-        let folder = Folder {
-            path: spec.folder.clone(),
-            trusted: spec.trusted,
-        };
-        folder::remove_stale(&folder, &spec.name, suffix)
     }
 
     /// What is free on a folder's file system, if that can be told.
@@ -181,6 +185,16 @@ impl DiskTier {
         self.index().holds(sample, len, sum)
     }
 
+    /// How many bytes it holds of a sample; none where it does not.
+    fn len_of(&self, sample: SampleId) -> Option<u64> {
+        self.index().get(sample).map(|held| held.len())
+    }
+
+    /// What a sample that it holds was in the source.
+    fn stamp_of(&self, sample: SampleId) -> Option<Stamp> {
+        self.index().stamp(sample)
+    }
+
     /// What it holds and what went wrong.
     pub fn stats(&self) -> DiskStats {
         DiskStats {
@@ -205,24 +219,43 @@ impl DiskTier {
                 path: spec.folder.clone(),
             });
         }
-        let chosen = Folder {
-            path: spec.folder.clone(),
-            trusted: spec.trusted,
-        };
+        let chosen = spec.folder();
         folder::claim(&chosen)?;
         check_total(spec)?;
         let folder = folder::enter(&chosen, &spec.name)?;
         let lock = folder::lock(&folder)?;
-        let shape = Shape {
-            capacity: spec.capacity.0,
-            segment: segment.min(spec.capacity.0),
-        };
         let identity = Identity {
             dataset: spec.dataset,
-            shape,
+            shape: Shape {
+                capacity: spec.capacity.0,
+                segment: segment.min(spec.capacity.0),
+            },
         };
-        let past = restore::recall(&folder, identity)?;
-        let segments = Segments::open(&folder, shape, spec.floor)?;
+        Self::open_locked(spec, &folder, lock, identity)
+    }
+
+    /// Opens a sub-folder that no rank has, for what it holds of the same dataset, whatever its capacity was; none where
+    /// somebody uses it, or where it is of no use.
+    fn open_orphan(spec: &DiskSpec, name: &str) -> Result<Option<Self>, DiskError> {
+        let Some((folder, lock)) = folder::find(&spec.folder(), name)? else {
+            return Ok(None);
+        };
+        let identity = log::identity(&folder)
+            .map_err(|cause| DiskError::new(&folder.path, "read its index", cause))?;
+        match identity.filter(|identity| identity.dataset == spec.dataset) {
+            Some(identity) => Self::open_locked(spec, &folder, lock, identity).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn open_locked(
+        spec: &DiskSpec,
+        folder: &Folder,
+        lock: Lock,
+        identity: Identity,
+    ) -> Result<Self, DiskError> {
+        let past = restore::recall(folder, identity)?;
+        let segments = Segments::open(folder, identity.shape, spec.floor)?;
         let known = Known {
             sizes: &spec.sizes,
             segments: &segments,
@@ -231,7 +264,7 @@ impl DiskTier {
             index,
             log,
             dropped,
-        } = restore::restore(&folder, identity, past, &known)?;
+        } = restore::restore(folder, identity, past, &known)?;
         if dropped > 0 {
             tracing::warn!(
                 "cache folder {}: {dropped} samples were dropped: not whole, or changed",
@@ -240,7 +273,7 @@ impl DiskTier {
         }
         Ok(Self {
             label: format!("disk tier ({})", shown(&spec.folder)),
-            capacity: spec.capacity,
+            capacity: Bytes(identity.shape.capacity),
             segments,
             log: Mutex::new(log),
             index: Mutex::new(index),

@@ -18,10 +18,11 @@ use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 
-use super::{DiskError, DiskSpec, DiskTier, DiskView, locked};
+use super::slot::Slot;
+use super::{DiskError, DiskSpec, DiskView, locked};
 use crate::fork;
 use crate::stamp::Stamp;
-use crate::tier::{Found, Kept, Tier, TierError};
+use crate::tier::{Found, Kept, TierError};
 
 /// The tiers on disk that this process has open.
 #[derive(Debug, Default)]
@@ -33,7 +34,7 @@ type Place = (u64, u64);
 /// A tier and who shares it.
 #[derive(Debug)]
 struct Shared {
-    tier: DiskTier,
+    tier: Slot,
     dataset: [u8; 16],
     sizes: Arc<Catalog>,
     /// Locked before the tier's index, never after.
@@ -79,7 +80,7 @@ impl OpenDisks {
             let (dataset, sizes) = (spec.dataset, Arc::clone(&spec.sizes));
             let sharing = Mutex::default();
             let shared = Arc::new(Shared {
-                tier: DiskTier::open(spec)?,
+                tier: Slot::open(spec)?,
                 dataset,
                 sizes,
                 sharing,
@@ -114,8 +115,8 @@ impl Shared {
                 holder: std::process::id().to_string(),
             });
         }
-        if self.tier.capacity != spec.capacity {
-            let (path, has, asked) = (shown(&path), self.tier.capacity, spec.capacity);
+        if self.tier.capacity() != spec.capacity {
+            let (path, has, asked) = (shown(&path), self.tier.capacity(), spec.capacity);
             tracing::warn!(
                 "cache folder {path}: another job of this process has it with {has}, so {asked} is not heeded"
             );
@@ -198,7 +199,7 @@ impl Shared {
         let sharing = locked(&self.sharing);
         sharing.views.len() > 1
             && sharing.abandoned.is_empty()
-            && self.tier.stats().held.0 + bytes > self.tier.capacity.0
+            && self.tier.held_bytes().0 + bytes > self.tier.capacity().0
     }
 }
 
@@ -246,12 +247,12 @@ fn bit(sample: SampleId) -> u64 {
 impl View {
     /// What the tier may hold, for all who share it.
     pub(super) fn capacity(&self) -> Bytes {
-        self.shared.tier.capacity
+        self.shared.tier.capacity()
     }
 
     /// Bytes of all samples that the tier holds.
     pub(super) fn held_bytes(&self) -> Bytes {
-        self.shared.tier.stats().held
+        self.shared.tier.held_bytes()
     }
 
     /// All that its job finds, in the order of samples.
@@ -261,7 +262,7 @@ impl View {
         held
     }
 
-    /// See [`Tier::read`].
+    /// See [`crate::tier::Tier::read`].
     pub(super) fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
         if !self.claims.has(sample) {
             return Ok(Found::NotHeld);
@@ -275,7 +276,7 @@ impl View {
         })
     }
 
-    /// See [`Tier::read_at_once`].
+    /// See [`crate::tier::Tier::read_at_once`].
     pub(super) fn read_at_once(
         &self,
         sample: SampleId,
@@ -285,12 +286,12 @@ impl View {
         Ok(is_claimed && self.shared.tier.read_at_once(sample, into)? && self.claims.has(sample))
     }
 
-    /// See [`Tier::is_current`].
+    /// See [`crate::tier::Tier::is_current`].
     pub(super) fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
         self.claims.has(sample) && self.shared.tier.is_current(sample, now)
     }
 
-    /// See [`DiskTier::keep_summed`].
+    /// See [`super::DiskTier::keep_summed`].
     pub(super) fn keep(
         &self,
         sample: SampleId,
@@ -308,14 +309,14 @@ impl View {
         if !had && !matches!(kept, Ok(Kept::Yes)) {
             let mut sharing = locked(&self.shared.sharing);
             let was_last = self.shared.disclaim(&sharing, &self.claims, sample);
-            if was_last && self.shared.tier.index().get(sample).is_some() {
+            if was_last && self.shared.tier.has(sample) {
                 sharing.abandoned.push(sample);
             }
         }
         kept
     }
 
-    /// See [`Tier::evict`].
+    /// See [`crate::tier::Tier::evict`].
     pub(super) fn evict(&self, sample: SampleId) {
         let sharing = locked(&self.shared.sharing);
         // With the lock: nobody claims it in between.
@@ -324,7 +325,7 @@ impl View {
         }
     }
 
-    /// See [`Tier::is_closed_to`].
+    /// See [`crate::tier::Tier::is_closed_to`].
     pub(super) fn is_closed_to(&self, bytes: Bytes) -> bool {
         self.shared.tier.is_closed_to(bytes) || self.shared.is_taken(bytes.0)
     }
@@ -349,7 +350,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::tier::conformance;
+    use crate::tier::{Tier, conformance};
 
     const SAMPLE: u64 = 100;
 
@@ -358,6 +359,7 @@ mod tests {
         DiskSpec {
             folder: folder.join("cache"),
             name: "one".to_owned(),
+            orphans: Vec::new(),
             dataset: [7; 16],
             sizes: Arc::new(Catalog::new(vec![SAMPLE; 10])),
             capacity: Bytes(3 * SAMPLE),

@@ -23,6 +23,7 @@ fn spec(folder: &Path, capacity: u64) -> DiskSpec {
     DiskSpec {
         folder: folder.join("cache"),
         name: NAME.to_owned(),
+        orphans: Vec::new(),
         dataset: [7; 16],
         sizes: Arc::new(Catalog::new(SIZES.to_vec())),
         capacity: Bytes(capacity),
@@ -596,8 +597,13 @@ fn ranks_that_start_together_share_a_new_folder() {
 }
 
 #[test]
-fn removes_caches_of_other_datasets_of_the_same_rank_that_nobody_uses() {
+fn removes_what_is_meant_and_nobody_uses() {
     let folder = TempDir::new().unwrap();
+    let remove_stale = |spec: &DiskSpec| {
+        folder::remove_stale(&spec.folder(), |name| {
+            name != NAME && name.ends_with("-rank0")
+        })
+    };
     let new = spec(folder.path(), 100);
     let of = |name: &str| DiskSpec {
         name: name.to_owned(),
@@ -611,10 +617,7 @@ fn removes_caches_of_other_datasets_of_the_same_rank_that_nobody_uses() {
     fs::write(new.folder.join("mine-rank0/index"), "mine").unwrap();
     fs::write(new.folder.join("odd-rank0/mine"), "mine").unwrap();
     symlink("mine-rank0", new.folder.join("link-rank0")).unwrap();
-    assert_eq!(
-        DiskTier::remove_stale(&new, "-rank0").unwrap(),
-        ["old-rank0"]
-    );
+    assert_eq!(remove_stale(&new).unwrap(), ["old-rank0"]);
     assert_eq!(
         fs::read_to_string(new.folder.join("mine-rank0/index")).unwrap(),
         "mine"
@@ -628,16 +631,13 @@ fn removes_caches_of_other_datasets_of_the_same_rank_that_nobody_uses() {
         [[8]; 2]
     );
     drop(used);
-    assert_eq!(
-        DiskTier::remove_stale(&new, "-rank0").unwrap(),
-        ["used-rank0"]
-    );
+    assert_eq!(remove_stale(&new).unwrap(), ["used-rank0"]);
     let unmarked = DiskSpec {
         folder: folder.path().to_owned(),
         ..new.clone()
     };
     assert!(
-        DiskTier::remove_stale(&unmarked, "-rank0").is_err(),
+        remove_stale(&unmarked).is_err(),
         "a folder without a mark is not ours"
     );
 }
