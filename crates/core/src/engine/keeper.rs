@@ -17,8 +17,7 @@ use crate::foresight::{By, Foresight, When};
 use crate::homes::Home;
 use crate::ids::{Epoch, Rank, SampleId, TierId};
 use crate::model::{Hosts, Model, Origin, Scope};
-use crate::policy::{Brief, Keeping, Plan};
-use crate::stream::Mark;
+use crate::policy::{Brief, Keeping};
 use crate::tier_map::TierMap;
 use crate::units::{Bytes, Pace};
 
@@ -62,14 +61,15 @@ pub(super) struct HomesKeeper {
 }
 
 impl Keeper {
-    /// The keeper of a rank, and what it holds from the start.
+    /// The keeper of a rank, and what it holds from the start; with `filled`, all that it is to keep.
     pub(super) fn new(
         brief: &Brief,
-        plan: &mut Plan,
+        keeping: Keeping,
         rank: Rank,
         ahead: &Ahead,
-        start: Mark,
+        filled: bool,
     ) -> (Self, TierMap) {
+        let start = brief.start;
         let tiers = brief.system.tiers.len();
         let empty = || TierMap::new(brief.catalog.len(), tiers);
         let pools = |room: Vec<Bytes>, shared: bool| -> Vec<Pool> {
@@ -83,11 +83,9 @@ impl Keeper {
                 .collect()
         };
         let lanes = || vec![ahead.clone(); tiers - 1];
-        match std::mem::replace(&mut plan.ranks[rank.index()], Keeping::Nothing) {
+        match keeping {
             Keeping::Nothing => (Self::Fixed(Fixed::nothing()), TierMap::nothing()),
-            Keeping::Fixed { keep, .. } if plan.filling.is_some() => {
-                (Self::Fixed(Fixed::nothing()), keep)
-            }
+            Keeping::Fixed { keep, .. } if filled => (Self::Fixed(Fixed::nothing()), keep),
             Keeping::Fixed { keep, prefetch } => {
                 let cursors = vec![0; prefetch.len()];
                 (
@@ -109,7 +107,8 @@ impl Keeper {
                     empty()
                 };
                 let scopes = brief.system.tiers.iter().map(|tier| tier.scope).collect();
-                let (hosts, lane) = (brief.hosts, ahead.clone());
+                let hosts = brief.hosts.clone();
+                let lane = ahead.clone();
                 let keeper = HomesKeeper {
                     rank,
                     hosts,
