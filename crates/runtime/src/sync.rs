@@ -27,6 +27,14 @@ pub(crate) mod thread {
     }
 }
 
+/// Others may come in between here: before what threads share by other means than a lock is read or written, such as a file.
+/// Schedules change hands only at steps that shuttle knows of.
+#[inline]
+pub(crate) fn others_may_come() {
+    #[cfg(feature = "shuttle")]
+    thread::yield_now();
+}
+
 /// Nobody's panic makes what a lock protects unusable: it is a defect, but not one that should take the trainer's data with
 /// it.
 pub(crate) fn whole<T>(locked: LockResult<T>) -> T {

@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod arena;
 #[cfg(test)]
+mod disk;
+#[cfg(test)]
 mod pool;
 #[cfg(test)]
 mod transport;
