@@ -11,8 +11,8 @@ pub mod machine;
 pub mod owner;
 pub mod peers;
 mod pool;
-#[cfg(all(test, feature = "shuttle"))]
-mod schedules;
+#[cfg(all(feature = "shuttle", feature = "testing"))]
+pub mod schedules;
 pub mod source;
 pub mod stamp;
 mod sync;
