@@ -12,18 +12,17 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, whole};
 use std::sync::Arc;
 
-use memmap2::{Advice, MmapMut, MmapRaw};
-
 use crate::extents::Extents;
 use crate::fork::{self, Watch};
 use crate::kept::{Buffer, Kept, Space};
+use crate::pages::{Pages, Private};
 
 /// Places begin at multiples of this: a cache line, so that two threads never write to the same one.
 const ALIGN: u64 = 64;
 
 /// The memory of a job.
 pub(crate) struct Arena {
-    staging: MmapRaw,
+    staging: Private,
     /// None where there is no memory tier.
     kept: Option<Kept>,
     children: Watch,
@@ -69,24 +68,40 @@ enum Place {
     },
     Own(Box<[u8]>),
     /// Memory of a batch that the staging buffer has no room for.
-    Map(MmapRaw),
+    Map(Private),
 }
 
 impl Arena {
     /// Room for so many staged bytes, and for what is to be kept.
     pub(crate) fn new(staging_bytes: u64, keeps: Keeps) -> std::io::Result<Arc<Self>> {
+        Self::on(Pages::new, staging_bytes, keeps)
+    }
+
+    /// The same on memory of this process alone, which any checker of memory understands.
+    #[cfg(test)]
+    pub(crate) fn private(staging_bytes: u64, keeps: Keeps) -> Arc<Self> {
+        match Self::on(Pages::private, staging_bytes, keeps) {
+            Ok(arena) => arena,
+            Err(cause) => panic!("private memory: {cause}"),
+        }
+    }
+
+    /// The same, with kept samples in pages of this kind.
+    fn on(
+        pages: fn(u64) -> std::io::Result<Pages>,
+        staging_bytes: u64,
+        keeps: Keeps,
+    ) -> std::io::Result<Arc<Self>> {
         let staging_bytes = aligned(staging_bytes);
-        let staging = MmapMut::map_anon(staging_bytes as usize)?;
-        // Large pages save misses where memory is used again and again; a kernel without them is no worse off than before.
         // Kept samples are written once: for them, waiting for the kernel to find large pages was measured to take longer
         // (336 MB/s at worst) than to fill small ones (1.5 GB/s).
-        let _ = staging.advise(Advice::HugePage);
+        let staging = Private::on_large_pages(staging_bytes as usize)?;
         // What alignment costs, at most: the budget is meant for samples.
         let kept_bytes = aligned(keeps.bytes) + keeps.samples * (ALIGN - 1);
         let kept = if keeps.bytes == 0 {
             None
         } else {
-            Some(Kept::new(kept_bytes, aligned(keeps.largest))?)
+            Some(Kept::new(kept_bytes, aligned(keeps.largest), pages)?)
         };
         let space = kept.as_ref().map(Kept::space).unwrap_or_default();
         let free = Mutex::new(Free {
@@ -95,11 +110,16 @@ impl Arena {
             inherited: Vec::new(),
         });
         Ok(Arc::new(Self {
-            staging: staging.into(),
+            staging,
             kept,
             children: Watch::new(),
             free,
         }))
+    }
+
+    /// Takes a little memory for samples that are kept next, for who has nothing else to do; false where that is done.
+    pub(crate) fn allocate_ahead(&self) -> bool {
+        self.kept.as_ref().is_some_and(Kept::allocate_ahead)
     }
 
     /// A place in the staging buffer, if there is room now.
@@ -159,10 +179,9 @@ impl Arena {
     ) -> Option<Vec<Part>> {
         let Filling { block, .. } = match self.stage(samples * len) {
             Some(filling) => filling,
-            None if anyhow => self.filling(
-                Place::Map(MmapMut::map_anon(samples * len).ok()?.into()),
-                samples * len,
-            ),
+            None if anyhow => {
+                self.filling(Place::Map(Private::new(samples * len).ok()?), samples * len)
+            }
             None => return None,
         };
         let block = Arc::new(block);
@@ -539,6 +558,40 @@ mod tests {
     }
 
     #[test]
+    fn threads_that_fill_private_memory_see_their_own_bytes_alone() {
+        let keeps = Keeps {
+            bytes: 8 * 64,
+            samples: 8,
+            largest: 64,
+        };
+        let arena = Arena::private(8 * 64, keeps);
+        std::thread::scope(|scope| {
+            for number in 0..4u8 {
+                let arena = &arena;
+                scope.spawn(move || {
+                    for step in 0..20 {
+                        let filled = |mut filling: Filling| {
+                            filling.bytes_mut().fill(number ^ step);
+                            filling.share()
+                        };
+                        let blocks = [
+                            arena.stage(50).map(filled),
+                            arena.keep(33).map(filled),
+                            arena.keep_copy(&[number ^ step; 7]),
+                        ];
+                        for block in blocks.iter().flatten() {
+                            assert!(block.bytes().iter().all(|&byte| byte == number ^ step));
+                        }
+                    }
+                });
+            }
+        });
+        let all: Vec<Filling> = std::iter::from_fn(|| arena.stage(64)).collect();
+        assert_eq!(all.len(), 8, "all of it is free again");
+    }
+
+    #[test]
+    #[cfg(not(miri))]
     fn what_is_kept_lies_where_nobody_can_write() {
         let arena = Arena::new(
             64,
@@ -571,6 +624,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(not(miri))]
     #[allow(unsafe_code, reason = "forks")]
     fn what_was_held_at_a_fork_is_not_used_again_while_the_child_lives() {
         let arena = Arena::new(
@@ -615,5 +669,59 @@ mod tests {
         block.returned(fork::forks());
         drop(block);
         assert!(arena.keep(64).is_some());
+    }
+
+    /// What a child that looks at memory as soon as it may says: whether all of it is `byte`.
+    #[cfg(not(miri))]
+    #[allow(unsafe_code, reason = "forks")]
+    fn looked_at_by_a_child(bytes: &[u8], byte: u8, meanwhile: impl FnOnce()) -> bool {
+        use std::os::fd::AsRawFd;
+
+        let (read, write) = std::io::pipe().unwrap();
+        // SAFETY: the child only waits, looks and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above; both descriptors are open, and the buffer is there.
+            unsafe {
+                libc::close(write.as_raw_fd());
+                libc::read(read.as_raw_fd(), [0u8].as_mut_ptr().cast(), 1);
+                libc::_exit(i32::from(bytes.iter().any(|&seen| seen != byte)));
+            }
+        }
+        meanwhile();
+        drop(write);
+        let mut status = -1;
+        // SAFETY: a child of ours, and nobody else waits for it.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(ended, child);
+        status == 0
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_child_sees_what_the_trainer_held_whatever_its_parent_keeps_since() {
+        let keeps = Keeps {
+            bytes: 4 * 4096,
+            samples: 0,
+            largest: 4096,
+        };
+        let arena = Arena::new(64, keeps).unwrap();
+        let keep = |byte| arena.keep_copy(&[byte; 4096]);
+        let lent_after = fork::forks();
+        let lent = keep(1).unwrap();
+        let seen = lent.bytes().as_ptr();
+        // SAFETY: the mapping lives as long as the arena; what is there is the question.
+        #[allow(unsafe_code, reason = "looks as a child does, without a share")]
+        let bytes = unsafe { std::slice::from_raw_parts(seen, 4096) };
+        let is_as_it_was = looked_at_by_a_child(bytes, 1, || {
+            // Handed back and evicted in the parent; then all room is used, and again.
+            lent.returned(lent_after);
+            drop(lent);
+            for round in 2..6 {
+                let others: Vec<_> = std::iter::from_fn(|| keep(round)).collect();
+                assert!(others.len() <= 3, "the place is not used again");
+            }
+        });
+        assert!(is_as_it_was);
     }
 }

@@ -16,7 +16,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::SealFlags;
 
-use crate::kept::nameless;
+use crate::pages::nameless;
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -126,6 +126,11 @@ fn children() -> &'static Mutex<Vec<Child>> {
     unsafe { &*there }
 }
 
+/// Miri knows no forks, and does not let anybody ask for them.
+#[cfg(miri)]
+fn register() {}
+
+#[cfg(not(miri))]
 #[allow(unsafe_code, reason = "there is no safe way to learn of a fork")]
 fn register() {
     // SAFETY: the handlers are plain functions that live as long as the program. The child's only sets atomic numbers and
@@ -133,6 +138,7 @@ fn register() {
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
+#[cfg_attr(miri, expect(dead_code))]
 extern "C" fn before() {
     let fork = FORKS.fetch_add(1, Ordering::Relaxed) + 1;
     UNDER_WAY.set(fork);
@@ -150,6 +156,7 @@ extern "C" fn before() {
     }
 }
 
+#[cfg_attr(miri, expect(dead_code))]
 extern "C" fn in_parent() {
     if CHILDREN.load(Ordering::Acquire).is_null() {
         return;
@@ -164,6 +171,7 @@ extern "C" fn in_parent() {
     children.retain(Child::lives);
 }
 
+#[cfg_attr(miri, expect(dead_code))]
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     CHILDREN.store(ptr::null_mut(), Ordering::Release);

@@ -1,6 +1,6 @@
 //! The memory tier's part of an arena. Trainers get samples in place, and not every library respects that a view is
 //! read-only; what they are given must not be a way to change what is kept. So the memory is a file without a name, and
-//! what is handed out lies in a mapping of it that cannot be written.
+//! what is handed out lies in a mapping of it that cannot be written ([`Pages`]).
 //!
 //! Samples come in by a system call: page for page, that takes little more than half as long as to fault in memory of a
 //! file and write there, and no longer than to fault in private memory (on Linux 6.18 97 us of two threads for 106 KB, where
@@ -8,17 +8,16 @@
 //! as much memory again.
 //!
 //! Whoever writes to a file holds its lock: with one file, two threads took 120 us. So there are several, the stripes.
+//!
+//! To write a page that is not there yet takes a third longer. Loader threads that have nothing else to do allocate some
+//! ahead of those in use; never all at once, and nobody waits for them: what is not there is taken by who writes it.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, whole};
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-
-use memmap2::{Advice, MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
-use rustix::io::Errno;
 
 use crate::extents::Extents;
+use crate::pages::Pages;
 
 /// Samples up to this size are read into a buffer first: small enough to be in the processor's cache when it is copied.
 const BUFFER_MAX: usize = 1 << 20;
@@ -31,6 +30,12 @@ const STRIPES_MAX: u64 = 8;
 /// A stripe has room for as many of the largest samples at least, so that what is left over at its end is not much.
 const STRIPE_SAMPLES: u64 = 64;
 
+/// So many bytes of a stripe are allocated at a time: a tenth of a millisecond, in which a read may come up.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// So far ahead of what is in use a stripe is allocated: some dozen samples of 100 KB.
+const AHEAD_BYTES: u64 = 8 << 20;
+
 /// Memory that only loader threads can write.
 pub(crate) struct Kept {
     stripes: Vec<Stripe>,
@@ -40,8 +45,12 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// For so many bytes in samples of `largest` at most; no page of them is taken before it is written.
-    pub(crate) fn new(bytes: u64, largest: u64) -> io::Result<Self> {
+    /// For so many bytes in samples of `largest` at most; `pages` makes the memory of a stripe.
+    pub(crate) fn new(
+        bytes: u64,
+        largest: u64,
+        pages: fn(u64) -> io::Result<Pages>,
+    ) -> io::Result<Self> {
         let number = (bytes / largest.saturating_mul(STRIPE_SAMPLES).max(1)).clamp(1, STRIPES_MAX);
         // The end of a stripe may be too short for the next sample.
         let stripe_bytes = if number == 1 {
@@ -50,7 +59,7 @@ impl Kept {
             bytes.div_ceil(number) + largest
         };
         let stripes = (0..number)
-            .map(|_| Stripe::new(stripe_bytes))
+            .map(|_| pages(stripe_bytes).map(Stripe::new))
             .collect::<io::Result<_>>()?;
         Ok(Self {
             stripes,
@@ -72,28 +81,35 @@ impl Kept {
     /// What lies there, for all to see.
     pub(crate) fn address(&self, offset: u64) -> *const u8 {
         let (stripe, offset) = self.stripe(offset);
-        stripe.seen.as_ptr().wrapping_add(offset as usize)
+        stripe.pages.seen().wrapping_add(offset as usize)
     }
 
     /// The same place, for who writes it; none where small samples are written by [`Kept::write`], or where there is no
     /// memory.
     pub(crate) fn address_mut(&self, offset: u64, len: usize) -> Option<*mut u8> {
-        if len <= BUFFER_MAX {
+        let (stripe, offset) = self.stripe(offset);
+        if len <= BUFFER_MAX && stripe.pages.are_written_by_calls() {
             return None;
         }
-        let (stripe, offset) = self.stripe(offset);
+        stripe.reach(offset + len as u64);
         // A page that cannot be had would end the process when it is written.
-        let there =
-            rustix::fs::fallocate(&stripe.file, FallocateFlags::empty(), offset, len as u64);
-        there
-            .ok()
-            .map(|()| stripe.written.as_mut_ptr().wrapping_add(offset as usize))
+        stripe.pages.allocate(offset, len as u64).ok()?;
+        Some(stripe.pages.written().wrapping_add(offset as usize))
     }
 
     /// Writes a sample.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (stripe, offset) = self.stripe(offset);
-        stripe.file.write_all_at(data, offset)
+        stripe.reach(offset + data.len() as u64);
+        stripe.pages.write(offset, data)
+    }
+
+    /// Allocates a little of what is written next, for who has nothing else to do; false where that is done.
+    pub(crate) fn allocate_ahead(&self) -> bool {
+        let bytes = self.stripe_bytes;
+        self.stripes
+            .iter()
+            .any(|stripe| stripe.allocate_ahead(bytes))
     }
 
     /// A buffer for so many bytes, with whatever is in it.
@@ -154,29 +170,52 @@ impl Buffer {
 
 /// One of the files.
 struct Stripe {
-    file: File,
-    /// What everybody sees.
-    seen: MmapRaw,
-    /// Where large samples are written.
-    written: MmapRaw,
+    pages: Pages,
+    /// Where what was written or allocated so far ends: places are given out from the beginning on.
+    reached: AtomicU64,
+    allocated: AtomicU64,
 }
 
 impl Stripe {
-    fn new(bytes: u64) -> io::Result<Self> {
-        let file = nameless()?;
-        file.set_len(bytes)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK)?;
-        let mut options = MmapOptions::new();
-        let options = options.len(bytes as usize);
-        let seen = options.map_raw_read_only(&file)?;
-        let written = options.map_raw(&file)?;
-        // A child has nothing to write here.
-        written.advise(Advice::DontFork)?;
-        Ok(Self {
-            file,
-            seen,
-            written,
-        })
+    fn new(pages: Pages) -> Self {
+        Self {
+            pages,
+            reached: AtomicU64::new(0),
+            allocated: AtomicU64::new(0),
+        }
+    }
+
+    /// Something is about to be written up to here.
+    fn reach(&self, end: u64) {
+        // Most writes are behind it, and need not take the line from other threads.
+        if self.reached.load(Ordering::Relaxed) < end {
+            self.reached.fetch_max(end, Ordering::Relaxed);
+        }
+    }
+
+    /// Allocates one step ahead of what is in use, if not enough is there; false where it is.
+    fn allocate_ahead(&self, bytes: u64) -> bool {
+        let reached = self.reached.load(Ordering::Relaxed);
+        let before = self.allocated.load(Ordering::Relaxed);
+        let from = before.max(reached);
+        let until = bytes.min(reached.saturating_add(AHEAD_BYTES));
+        if from >= until {
+            return false;
+        }
+        let to = until.min(from + STEP_BYTES);
+        let claimed =
+            self.allocated
+                .compare_exchange(before, to, Ordering::Relaxed, Ordering::Relaxed);
+        if claimed.is_err() {
+            // Another thread is at it.
+            return false;
+        }
+        if self.pages.allocate(from, to - from).is_err() {
+            // There is no memory to spare: who writes finds out whether there is any.
+            self.allocated.store(bytes, Ordering::Relaxed);
+            return false;
+        }
+        true
     }
 }
 
@@ -206,18 +245,6 @@ impl Space {
     }
 }
 
-/// A file in memory that can be sealed and goes with its last descriptor and mapping.
-pub(crate) fn nameless() -> io::Result<File> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let made = rustix::fs::memfd_create(c"foresee", flags | MemfdFlags::NOEXEC_SEAL);
-    // Kernels before 6.3 do not know the flag that later ones may insist on.
-    let made = made.or_else(|cause| match cause {
-        Errno::INVAL => rustix::fs::memfd_create(c"foresee", flags),
-        _ => Err(cause),
-    });
-    Ok(made?.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,7 +256,7 @@ mod tests {
 
     #[test]
     fn stripes_take_turns_and_have_room_for_all_that_fits_in_one_piece() {
-        let kept = Kept::new(1000 * 64, 64).unwrap();
+        let kept = Kept::new(1000 * 64, 64, Pages::new).unwrap();
         assert_eq!(kept.stripes.len(), 8);
         let mut space = kept.space();
         let places = fill(&mut space, 64);
@@ -252,7 +279,7 @@ mod tests {
     #[test]
     #[allow(unsafe_code, reason = "looks at memory as the arena does")]
     fn what_is_written_to_a_place_is_seen_there_alone() {
-        let kept = Kept::new(128 * 64, 64).unwrap();
+        let kept = Kept::new(128 * 64, 64, Pages::new).unwrap();
         let mut space = kept.space();
         let places = fill(&mut space, 64);
         for (number, place) in (0..).zip(&places) {
@@ -267,8 +294,32 @@ mod tests {
 
     #[test]
     fn samples_that_are_large_beside_the_tier_lie_in_one_stripe() {
-        assert_eq!(Kept::new(1000, 1000).unwrap().stripes.len(), 1);
-        assert_eq!(Kept::new(1000, u64::MAX).unwrap().stripes.len(), 1);
-        assert_eq!(Kept::new(1000, 0).unwrap().stripes.len(), 8);
+        assert_eq!(Kept::new(1000, 1000, Pages::new).unwrap().stripes.len(), 1);
+        assert_eq!(
+            Kept::new(1000, u64::MAX, Pages::new).unwrap().stripes.len(),
+            1
+        );
+        assert_eq!(Kept::new(1000, 0, Pages::new).unwrap().stripes.len(), 8);
+    }
+
+    #[test]
+    fn pages_are_allocated_a_little_ahead_of_what_is_in_use() {
+        const STRIPE: u64 = 32 << 20;
+        let kept = Kept::new(STRIPE, STRIPE, Pages::new).unwrap();
+        let allocated = || kept.stripes[0].allocated.load(Ordering::Relaxed);
+        let steps = || (0..1000).take_while(|_| kept.allocate_ahead()).count() as u64;
+        assert_eq!(steps(), AHEAD_BYTES / STEP_BYTES);
+        assert_eq!((allocated(), steps()), (AHEAD_BYTES, 0));
+        kept.write(3 << 20, &[1; 100]).unwrap();
+        assert!((1..=4).contains(&steps()));
+        assert_eq!(allocated(), (3 << 20) + 100 + AHEAD_BYTES);
+        // Beyond what was allocated: it goes on behind.
+        kept.write(20 << 20, &[1; 100]).unwrap();
+        assert!(steps() > 0);
+        assert_eq!(allocated(), (20 << 20) + 100 + AHEAD_BYTES);
+        kept.write(STRIPE - 100, &[1; 100]).unwrap();
+        steps();
+        assert!(allocated() <= STRIPE, "never more than there is");
+        assert!(!kept.allocate_ahead());
     }
 }

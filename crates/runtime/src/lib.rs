@@ -9,6 +9,7 @@ pub mod job;
 mod kept;
 pub mod machine;
 pub mod owner;
+mod pages;
 pub mod peers;
 mod pool;
 #[cfg(all(feature = "shuttle", feature = "testing"))]

@@ -210,8 +210,9 @@ impl Shared {
 
 impl Work for Shared {
     fn work(&self) -> bool {
-        let worked = self.guarded(|| Worker::new(self).work());
-        worked.unwrap_or(false)
+        let did = self.guarded(|| Worker::new(self).work());
+        // Before a thread sleeps it takes some memory that others would take while they read.
+        did.unwrap_or(false) || self.stores.arena.allocate_ahead()
     }
 
     fn urgency(&self) -> f64 {

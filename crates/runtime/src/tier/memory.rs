@@ -238,6 +238,19 @@ mod tests {
         conformance::check_closing(&mut make);
     }
 
+    #[test]
+    fn conforms_on_private_memory() {
+        let samples = u64::from(conformance::catalog().len());
+        conformance::check(&mut |capacity| {
+            let keeps = Keeps {
+                bytes: capacity.0,
+                samples,
+                largest: capacity.0,
+            };
+            Box::new(MemoryTier::new(Arena::private(1, keeps), capacity.0))
+        });
+    }
+
     /// Room for 64 bytes that are staged, and as many that are kept.
     fn small() -> (Arc<Arena>, MemoryTier) {
         let keeps = Keeps {
