@@ -15,7 +15,11 @@ const FREQUENCY_BARS: usize = 40;
 /// Access frequency of rank 0 and reuse distance on host 0.
 pub(crate) fn of(job: &Job) -> (Bars, Bars) {
     let brief = &job.brief;
-    let foresight = Foresight::new(brief.orders.clone(), brief.layout.clone(), brief.hosts);
+    let foresight = Foresight::new(
+        brief.orders.clone(),
+        brief.layout.clone(),
+        brief.hosts.clone(),
+    );
     (frequency(&foresight, job), reuse(&foresight))
 }
 

@@ -14,22 +14,29 @@ use crate::units::Bytes;
 /// What the tiers of all ranks can carry from one epoch into the next (K): whole samples, tier by tier, where all
 /// samples have one size; otherwise the capacity of tiers that hold a sample at all, which no policy can exceed. The staging buffer keeps nothing and does not count.
 pub fn carried(brief: &Brief) -> Bytes {
+    let tiers = brief.system.cache_tiers();
+    let total = tiers.flat_map(|(id, tier)| {
+        let domains = 0..brief.hosts.domains(tier.scope) as usize;
+        domains.map(move |domain| brief.domain_capacity(id, domain))
+    });
+    let whole = whole_samples(brief);
+    Bytes(total.map(whole).fold(0, u64::saturating_add))
+}
+
+/// What a capacity carries of whole samples, as far as that can be said.
+fn whole_samples(brief: &Brief) -> impl Fn(Bytes) -> u64 {
     let smallest = brief
         .catalog
         .samples()
         .map(|sample| brief.catalog.size(sample).0)
         .min()
         .unwrap_or(0);
-    let whole = |capacity: u64| match brief.catalog.common_size() {
+    let common = brief.catalog.common_size();
+    move |Bytes(capacity)| match common {
         Some(Bytes(size)) if size > 0 => capacity / size * size,
         _ if capacity < smallest => 0,
         _ => capacity,
-    };
-    let tiers = brief.system.cache_tiers();
-    let total = tiers.map(|(_, tier)| {
-        whole(tier.capacity.0).saturating_mul(u64::from(brief.hosts.domains(tier.scope)))
-    });
-    Bytes(total.fold(0, u64::saturating_add))
+    }
 }
 
 /// The source minimum of a job.
@@ -90,9 +97,14 @@ fn is_plain(brief: &Brief) -> bool {
     brief.hosts.ranks() == 1 && brief.layout.deals_each_once() && brief.orders.hold_each_once()
 }
 
-/// K of one rank.
-fn carried_by_one(brief: &Brief) -> Bytes {
-    Bytes(carried(brief).0 / u64::from(brief.hosts.ranks()))
+/// K of one rank: of what it shares its even part.
+fn carried_by_one(brief: &Brief, rank: Rank) -> Bytes {
+    let whole = whole_samples(brief);
+    let tiers = brief.system.cache_tiers().map(|(id, tier)| {
+        let sharers = brief.hosts.sharers(tier.scope, rank).len() as u64;
+        whole(brief.capacity(rank, id)) / sharers
+    });
+    Bytes(tiers.fold(0, u64::saturating_add))
 }
 
 /// Belady, byte by byte.
@@ -111,7 +123,7 @@ fn swept(brief: &Brief, rank: Rank, held: &[SampleId]) -> Bytes {
         next[at] = first[sample.index()].replace(at as u32);
     }
     let mut kept = KeptBytes {
-        room: carried_by_one(brief).0,
+        room: carried_by_one(brief, rank).0,
         total: 0,
         by_use: BTreeMap::new(),
     };
@@ -166,7 +178,7 @@ impl KeptBytes {
 /// In each epoch a rank reads what it uses, but for what it carries into it: K at most, and only what it had or used
 /// before. In all it reads what it uses and did not have.
 fn by_epoch(brief: &Brief, rank: Rank, held: &[SampleId]) -> Bytes {
-    let room = carried_by_one(brief).0;
+    let room = carried_by_one(brief, rank).0;
     let size = |sample: SampleId| brief.catalog.size(sample).0;
     let mut is_known = vec![false; brief.catalog.len() as usize];
     let mut known = 0;

@@ -1,44 +1,20 @@
 //! The digest of a plan: ranks that show the same one will make the same plan, and read, keep and hand over alike.
 //!
-//! It covers what a plan is made from, not the plan itself, which each rank makes for itself: version, shuffle and
-//! seed, sizes, ranks and hosts, dealing, epochs, tiers, policy and assignment. Numbers go in with a fixed width and
-//! texts with their length, each part behind its name, so that no two inputs run into the same bytes.
+//! It covers what a plan is made from, not the plan itself, of which each rank has its part: version, shuffle and seed,
+//! sizes, hosts and their ranks, dealing, epochs and where they begin, tiers, what they can hold and what they hold by
+//! rank, policy, assignment, and the paces it is made with. Numbers go in with a fixed width and texts with their length,
+//! each part behind its name, so that no two inputs run into the same bytes.
 
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::catalog::Catalog;
-use crate::model::{Hosts, Scope, Tier};
-use crate::policy::Assignment;
-use crate::stream::{Deal, LayoutSpec, Shuffle, Tail};
-use crate::units::Rate;
+use crate::model::{Paces, Scope};
+use crate::policy::{Assignment, Brief};
+use crate::stream::{Deal, Layout, Shuffle};
 
 /// Plans of different versions may differ.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// What a plan is made from.
-#[derive(Clone, Copy)]
-pub struct Inputs<'a> {
-    /// How each epoch is ordered, with its seed.
-    pub shuffle: &'a Shuffle,
-    /// The samples' sizes.
-    pub catalog: &'a Catalog,
-    /// Which rank lives where.
-    pub hosts: Hosts,
-    /// How positions are dealt.
-    pub layout: LayoutSpec,
-    /// How many epochs there are.
-    pub epochs: u32,
-    /// The tiers; of each its capacity, its scope and how fast it is read count.
-    pub tiers: &'a [Tier],
-    /// Between two ranks: together with the tiers' rates it decides what is kept on another rank.
-    pub network: Rate,
-    /// The policy's name.
-    pub policy: &'a str,
-    /// Who trains on which sample of a global batch.
-    pub assignment: Assignment,
-}
 
 /// The first 16 bytes of a SHA-256; shown in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,33 +27,34 @@ impl fmt::Display for Digest {
 }
 
 impl Digest {
-    /// The digest of what a plan is made from.
-    pub fn of(inputs: &Inputs<'_>) -> Self {
-        Self::by_version(VERSION, inputs)
+    /// The digest of what a policy's plan is made from; without paces, of what is known before shares are gathered.
+    pub(crate) fn of(brief: &Brief, policy: &str, paces: Option<&Paces>) -> Self {
+        Self::by_version(VERSION, brief, policy, paces)
     }
 
-    fn by_version(version: &str, inputs: &Inputs<'_>) -> Self {
+    fn by_version(version: &str, brief: &Brief, policy: &str, paces: Option<&Paces>) -> Self {
         let mut hash = Hash(Sha256::new());
         hash.text("version", version);
-        hash.shuffle(inputs.shuffle);
-        hash.number("samples", u64::from(inputs.catalog.len()));
-        for sample in inputs.catalog.samples() {
-            hash.0.update(inputs.catalog.size(sample).0.to_le_bytes());
+        hash.shuffle(brief.orders.shuffle());
+        hash.number("samples", u64::from(brief.catalog.len()));
+        for sample in brief.catalog.samples() {
+            hash.0.update(brief.catalog.size(sample).0.to_le_bytes());
         }
-        hash.number("ranks", u64::from(inputs.hosts.ranks()));
-        hash.number("ranks_per_host", u64::from(inputs.hosts.ranks_per_host()));
-        hash.layout(&inputs.layout);
-        hash.number("epochs", u64::from(inputs.epochs));
-        hash.number("tiers", inputs.tiers.len() as u64);
-        for tier in inputs.tiers {
-            hash.number("capacity_bytes", tier.capacity.0);
-            hash.text("scope", scope_name(tier.scope));
-            hash.number("threads", u64::from(tier.threads));
-            hash.number("read_mb_per_s", tier.read.at(tier.threads).0.to_bits());
+        hash.number("hosts", u64::from(brief.hosts.count()));
+        for ranks in brief.hosts.sizes() {
+            hash.number("ranks", u64::from(ranks));
         }
-        hash.number("network_mb_per_s", inputs.network.0.to_bits());
-        hash.text("policy", inputs.policy);
-        hash.text("assignment", assignment_name(inputs.assignment));
+        hash.layout(&brief.layout);
+        hash.number("epochs", u64::from(brief.orders.epochs()));
+        hash.number("start_epoch", u64::from(brief.start.epoch.0));
+        hash.number("start_step", u64::from(brief.start.step.0));
+        hash.tiers(brief);
+        hash.number("peers", u64::from(brief.peers));
+        hash.text("policy", policy);
+        hash.text("assignment", assignment_name(brief.assignment));
+        if let Some(paces) = paces {
+            hash.paces(paces);
+        }
         let whole: [u8; 32] = hash.0.finalize().into();
         let mut first = [0; 16];
         first.copy_from_slice(&whole[..16]);
@@ -104,12 +81,12 @@ impl Hash {
         self.0.update(text.as_bytes());
     }
 
-    fn shuffle(&mut self, shuffle: &Shuffle) {
+    fn shuffle(&mut self, shuffle: Option<&Shuffle>) {
         match shuffle {
-            Shuffle::Torch { seed } => self.number("torch", *seed),
-            Shuffle::Feistel { seed } => self.number("feistel", *seed),
-            Shuffle::Sequential => self.text("shuffle", "sequential"),
-            Shuffle::Explicit(lists) => {
+            Some(Shuffle::Torch { seed }) => self.number("torch", *seed),
+            Some(Shuffle::Feistel { seed }) => self.number("feistel", *seed),
+            Some(Shuffle::Sequential) => self.text("shuffle", "sequential"),
+            Some(Shuffle::Explicit(lists)) => {
                 self.number("explicit", lists.len() as u64);
                 for list in lists.iter() {
                     self.number("list", list.len() as u64);
@@ -118,16 +95,39 @@ impl Hash {
                     }
                 }
             }
+            None => self.text("shuffle", "rewritten"),
         }
     }
 
-    fn layout(&mut self, layout: &LayoutSpec) {
-        self.number("positions", layout.positions);
-        self.number("world", u64::from(layout.world));
-        self.number("global_batch", u64::from(layout.global_batch));
-        self.text("deal", deal_name(layout.deal));
-        self.text("tail", tail_name(layout.tail));
-        self.number("drop_last", u64::from(layout.drop_last));
+    fn layout(&mut self, layout: &Layout) {
+        self.number("positions", layout.positions());
+        self.number("world", u64::from(layout.world()));
+        self.number("global_batch", u64::from(layout.global_batch()));
+        self.text("deal", deal_name(layout.deal()));
+        self.number("dealt", layout.kept());
+    }
+
+    /// The tiers, with what they can hold on each rank or whoever shares them, and what they hold.
+    fn tiers(&mut self, brief: &Brief) {
+        self.number("tiers", brief.system.tiers.len() as u64);
+        for (id, tier) in brief.system.cache_tiers() {
+            self.text("scope", scope_name(tier.scope));
+            for domain in 0..brief.hosts.domains(tier.scope) as usize {
+                self.number("capacity_bytes", brief.domain_capacity(id, domain).0);
+            }
+        }
+        for (sample, home) in brief.held.iter() {
+            self.number("held", u64::from(sample.0));
+            self.number("rank", u64::from(home.rank.0));
+            self.number("tier", u64::from(home.tier.0));
+        }
+    }
+
+    fn paces(&mut self, paces: &Paces) {
+        self.number("network_s_per_byte", paces.network.0.to_bits());
+        for pace in &paces.tiers {
+            self.number("read_s_per_byte", pace.0.to_bits());
+        }
     }
 }
 
@@ -146,14 +146,6 @@ fn deal_name(deal: Deal) -> &'static str {
     }
 }
 
-fn tail_name(tail: Tail) -> &'static str {
-    match tail {
-        Tail::Pad => "pad",
-        Tail::Drop => "drop",
-        Tail::Exact => "exact",
-    }
-}
-
 fn assignment_name(assignment: Assignment) -> &'static str {
     match assignment {
         Assignment::Order => "order",
@@ -163,10 +155,16 @@ fn assignment_name(assignment: Assignment) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::ids::SampleId;
-    use crate::model::{Beyond, Curve};
-    use crate::units::Bytes;
+    use crate::catalog::Catalog;
+    use crate::held::Held;
+    use crate::ids::{Epoch, Rank, SampleId, Step, TierId};
+    use crate::model::{Beyond, Contention, Curve, Hosts, System, Tier};
+    use crate::policy::Capacities;
+    use crate::stream::{LayoutSpec, Mark, Orders, Tail};
+    use crate::units::{Bytes, Pace, Rate, Seconds};
 
     fn tier(capacity: u64, scope: Scope) -> Tier {
         let rate = Curve::new(vec![(1, 100.0)], Beyond::Clamp).unwrap();
@@ -189,35 +187,59 @@ mod tests {
         drop_last: false,
     };
 
-    /// A small job.
-    fn small<'a>(catalog: &'a Catalog, tiers: &'a [Tier]) -> Inputs<'a> {
-        Inputs {
-            shuffle: &Shuffle::Feistel { seed: 7 },
-            catalog,
-            hosts: Hosts::new(2, 1),
-            layout: LAYOUT,
-            epochs: 5,
-            tiers,
+    fn orders(shuffle: Shuffle, samples: u32, epochs: u32) -> Orders {
+        Orders::new(shuffle, samples, epochs).unwrap()
+    }
+
+    fn layout(change: impl FnOnce(&mut LayoutSpec)) -> Layout {
+        let mut spec = LAYOUT;
+        change(&mut spec);
+        Layout::new(spec).unwrap()
+    }
+
+    fn system(tiers: Vec<Tier>) -> Arc<System> {
+        Arc::new(System {
             network: Rate(1000.0),
-            policy: "foresee",
+            source_link: Rate(1000.0),
+            source: Curve::new(vec![(1, 100.0)], Beyond::Clamp).unwrap(),
+            source_latency: Seconds::ZERO,
+            contention: Contention::Reads,
+            tiers,
+            cores_per_host: None,
+        })
+    }
+
+    /// A small job.
+    fn small() -> Brief {
+        Brief {
+            catalog: Arc::new(Catalog::new(vec![10, 20, 30])),
+            orders: orders(Shuffle::Feistel { seed: 7 }, 3, 5),
+            layout: layout(|_| ()),
+            system: system(vec![tier(64, Scope::Rank), tier(1000, Scope::Rank)]),
+            capacities: Capacities::Same,
+            hosts: Hosts::new(2, 1),
             assignment: Assignment::Order,
+            peers: true,
+            start: Mark::START,
+            held: Held::nothing(),
         }
     }
 
-    /// Its digest after one change.
-    fn digest<'a>(mut inputs: Inputs<'a>, change: impl FnOnce(&mut Inputs<'a>)) -> String {
-        change(&mut inputs);
-        Digest::by_version("1.2.3", &inputs).to_string()
+    fn of(brief: &Brief) -> String {
+        let paces = Paces::of(&brief.system);
+        Digest::by_version("1.2.3", brief, "foresee", Some(&paces)).to_string()
+    }
+
+    /// The small job's digest after one change.
+    fn changed(change: impl FnOnce(&mut Brief)) -> String {
+        let mut brief = small();
+        change(&mut brief);
+        of(&brief)
     }
 
     #[test]
     fn stays_what_it_was() {
-        let catalog = Catalog::new(vec![10, 20, 30]);
-        let tiers = [tier(64, Scope::Rank), tier(1000, Scope::Rank)];
-        assert_eq!(
-            digest(small(&catalog, &tiers), |_| {}),
-            "96367d330ce3ca5e593885cfb92aff9e"
-        );
+        assert_eq!(of(&small()), "8932b71bff588b5966e2c227d6452a98");
     }
 
     #[test]
@@ -226,56 +248,51 @@ mod tests {
             let list = |list: &&[u32]| list.iter().copied().map(SampleId).collect();
             Shuffle::Explicit(lists.iter().map(list).collect())
         };
-        let (one, two) = (lists(&[&[0, 1, 2]]), lists(&[&[0], &[1, 2]]));
-        let (more, fewer) = (
-            Catalog::new(vec![10, 20, 30, 0]),
-            Catalog::new(vec![10, 30, 20]),
-        );
-        let tiers = |capacities: [u64; 2], scope| {
-            [tier(capacities[0], Scope::Rank), tier(capacities[1], scope)]
+        let held = |rank, tier| Held::by_rank(Rank(rank), &[(SampleId(1), TierId(tier))]);
+        let by_rank = |capacities: [u64; 2]| {
+            let ranks = capacities.map(|capacity| vec![Bytes(64), Bytes(capacity)]);
+            Capacities::ByRank(ranks.into())
         };
-        let (staging, cache) = (
-            tiers([65, 1000], Scope::Rank),
-            tiers([64, 1001], Scope::Rank),
-        );
-        let (host, global) = (
-            tiers([64, 1000], Scope::Host),
-            tiers([64, 1000], Scope::Global),
-        );
-        let (catalog, own) = (
-            Catalog::new(vec![10, 20, 30]),
-            tiers([64, 1000], Scope::Rank),
-        );
-        let small = small(&catalog, &own);
+        let mark = |epoch, step| Mark {
+            epoch: Epoch(epoch),
+            step: Step(step),
+        };
         let mut digests = vec![
-            digest(small, |_| {}),
-            digest(small, |inputs| {
-                inputs.shuffle = &Shuffle::Feistel { seed: 8 }
+            changed(|_| ()),
+            changed(|job| job.orders = orders(Shuffle::Feistel { seed: 8 }, 3, 5)),
+            changed(|job| job.orders = orders(Shuffle::Torch { seed: 7 }, 3, 5)),
+            changed(|job| job.orders = orders(Shuffle::Sequential, 3, 5)),
+            changed(|job| job.orders = orders(lists(&[&[0, 1, 2]]), 3, 5)),
+            changed(|job| job.orders = orders(lists(&[&[0, 2, 1]]), 3, 5)),
+            changed(|job| job.orders = orders(Shuffle::Feistel { seed: 7 }, 3, 6)),
+            changed(|job| job.catalog = Arc::new(Catalog::new(vec![10, 20, 30, 0]))),
+            changed(|job| job.catalog = Arc::new(Catalog::new(vec![10, 30, 20]))),
+            changed(|job| job.hosts = Hosts::new(4, 1)),
+            changed(|job| job.hosts = Hosts::new(2, 2)),
+            changed(|job| job.hosts = Hosts::of_sizes(&[1, 3])),
+            changed(|job| job.hosts = Hosts::of_sizes(&[3, 1])),
+            changed(|job| job.layout = layout(|spec| spec.positions = 4)),
+            changed(|job| job.layout = layout(|spec| spec.world = 3)),
+            changed(|job| job.layout = layout(|spec| spec.global_batch = 3)),
+            changed(|job| job.layout = layout(|spec| spec.deal = Deal::Strided)),
+            changed(|job| job.layout = layout(|spec| spec.tail = Tail::Pad)),
+            changed(|job| job.layout = layout(|spec| spec.tail = Tail::Drop)),
+            changed(|job| job.start = mark(1, 0)),
+            changed(|job| job.start = mark(0, 1)),
+            changed(|job| job.capacities = by_rank([1000, 1001])),
+            changed(|job| job.capacities = by_rank([1001, 1000])),
+            changed(|job| job.held = held(0, 1)),
+            changed(|job| job.held = held(1, 1)),
+            changed(|job| job.held = held(0, 2)),
+            changed(|job| job.system = system(vec![tier(64, Scope::Rank)])),
+            changed(|job| {
+                job.system = system(vec![tier(64, Scope::Rank), tier(1000, Scope::Host)]);
             }),
-            digest(small, |inputs| inputs.shuffle = &Shuffle::Torch { seed: 7 }),
-            digest(small, |inputs| inputs.shuffle = &Shuffle::Sequential),
-            digest(small, |inputs| inputs.shuffle = &one),
-            digest(small, |inputs| inputs.shuffle = &two),
-            digest(small, |inputs| inputs.catalog = &more),
-            digest(small, |inputs| inputs.catalog = &fewer),
-            digest(small, |inputs| inputs.hosts = Hosts::new(4, 1)),
-            digest(small, |inputs| inputs.network = Rate(999.0)),
-            digest(small, |inputs| inputs.hosts = Hosts::new(2, 2)),
-            digest(small, |inputs| inputs.layout.positions = 4),
-            digest(small, |inputs| inputs.layout.world = 3),
-            digest(small, |inputs| inputs.layout.global_batch = 3),
-            digest(small, |inputs| inputs.layout.deal = Deal::Strided),
-            digest(small, |inputs| inputs.layout.tail = Tail::Pad),
-            digest(small, |inputs| inputs.layout.tail = Tail::Drop),
-            digest(small, |inputs| inputs.layout.drop_last = true),
-            digest(small, |inputs| inputs.epochs = 6),
-            digest(small, |inputs| inputs.tiers = &staging),
-            digest(small, |inputs| inputs.tiers = &cache),
-            digest(small, |inputs| inputs.tiers = &host),
-            digest(small, |inputs| inputs.tiers = &global),
-            digest(small, |inputs| inputs.tiers = &cache[..1]),
-            digest(small, |inputs| inputs.policy = "nopfs"),
-            digest(small, |inputs| inputs.assignment = Assignment::Local),
+            changed(|job| {
+                job.system = system(vec![tier(64, Scope::Rank), tier(1000, Scope::Global)]);
+            }),
+            changed(|job| job.peers = false),
+            changed(|job| job.assignment = Assignment::Local),
         ];
         let all = digests.len();
         digests.sort();
@@ -284,13 +301,32 @@ mod tests {
     }
 
     #[test]
-    fn changes_with_the_version() {
-        let (catalog, tiers) = (Catalog::new(vec![10]), [tier(64, Scope::Rank)]);
-        let inputs = small(&catalog, &tiers);
-        assert_ne!(
-            Digest::by_version("1.2.3", &inputs),
-            Digest::by_version("1.2.4", &inputs)
-        );
-        assert_eq!(Digest::by_version(VERSION, &inputs), Digest::of(&inputs));
+    fn changes_with_policy_version_and_paces_but_not_with_how_capacities_are_told() {
+        let brief = small();
+        let paces = Paces::of(&brief.system);
+        let digest = |version, policy, paces: Option<&Paces>| {
+            Digest::by_version(version, &brief, policy, paces).to_string()
+        };
+        let mut slower = paces.clone();
+        slower.network = Pace(1.0);
+        let mut slower_tier = paces.clone();
+        slower_tier.tiers[1] = Pace(1.0);
+        let mut digests = vec![
+            digest("1.2.3", "foresee", Some(&paces)),
+            digest("1.2.4", "foresee", Some(&paces)),
+            digest("1.2.3", "nopfs", Some(&paces)),
+            digest("1.2.3", "foresee", Some(&slower)),
+            digest("1.2.3", "foresee", Some(&slower_tier)),
+            digest("1.2.3", "foresee", None),
+        ];
+        digests.sort();
+        digests.dedup();
+        assert_eq!(digests.len(), 6);
+        let told = [
+            [64, 1000].map(Bytes).to_vec(),
+            [64, 1000].map(Bytes).to_vec(),
+        ];
+        let same = changed(|job| job.capacities = Capacities::ByRank(told.into()));
+        assert_eq!(same, of(&brief));
     }
 }

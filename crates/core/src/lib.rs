@@ -9,6 +9,7 @@ pub mod causes;
 pub mod digest;
 pub mod engine;
 pub mod foresight;
+pub mod held;
 pub mod homes;
 pub mod ids;
 pub mod model;

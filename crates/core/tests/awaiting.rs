@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use foresee_core::catalog::Catalog;
 use foresee_core::engine::{Awaited, Consumed, Engine, Lane, Next, Outlook, Read};
+use foresee_core::held::Held;
 use foresee_core::homes::Home;
 use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{Decoded, Hosts, Model, Origin, Trainer};
-use foresee_core::policy::{Assignment, Brief, by_name};
+use foresee_core::policy::{Assignment, Brief, Capacities, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail};
 use foresee_core::units::{Bytes, Pace, Rate};
 use proptest::prelude::*;
@@ -52,11 +53,12 @@ fn brief(case: &Case) -> Brief {
         orders: Orders::new(Shuffle::Feistel { seed }, case.samples, case.epochs).unwrap(),
         layout: Layout::new(spec).unwrap(),
         system: Arc::new(system),
+        capacities: Capacities::Same,
         hosts: Hosts::new(case.ranks, 1),
         assignment: Assignment::Order,
         peers: true,
         start: Mark::START,
-        held: Arc::new([]),
+        held: Held::nothing(),
     }
 }
 
@@ -106,16 +108,16 @@ struct World {
 impl World {
     fn new(case: Case) -> Self {
         let brief = brief(&case);
-        let mut plan = by_name("foresee").unwrap().plan(&brief).unwrap();
+        let parts = by_name("foresee").unwrap().plan(&brief).unwrap();
         let trainer = Trainer {
             compute: Rate(1.0),
             preprocess: Rate(1e6),
             decoded: Decoded::AsIs,
         };
         let model = Arc::new(Model::new(&brief.system, &trainer, case.ranks));
-        let drivers = brief.hosts.all().map(|rank| Driver {
-            rank,
-            engine: Engine::new(&brief, &mut plan, Arc::clone(&model), rank),
+        let drivers = parts.into_iter().map(|part| Driver {
+            rank: part.rank,
+            engine: Engine::new(&brief, part, Arc::clone(&model)),
             slots: VecDeque::new(),
             first: 0,
             reads: Vec::new(),

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use foresee_core::bound::lone_minimum;
 use foresee_core::catalog::Catalog;
+use foresee_core::held::Held;
 use foresee_core::ids::{Epoch, Rank, SampleId, Step};
 use foresee_core::model::Hosts;
-use foresee_core::policy::{Assignment, Brief};
+use foresee_core::policy::{Assignment, Brief, Capacities};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail};
 use foresee_core::units::Bytes;
 use proptest::prelude::*;
@@ -33,11 +34,12 @@ fn brief(sizes: Vec<u64>, orders: Orders, ranks: u32, capacity: u64, start: Mark
         orders,
         layout: Layout::new(spec).unwrap(),
         system: Arc::new(system(capacity)),
+        capacities: Capacities::Same,
         hosts: Hosts::new(ranks, 1),
         assignment: Assignment::Order,
         peers: false,
         start,
-        held: Arc::new([]),
+        held: Held::nothing(),
     }
 }
 

@@ -22,7 +22,7 @@ struct Job {
 
 impl Job {
     fn foresight(&self) -> Foresight {
-        Foresight::new(self.orders.clone(), self.layout.clone(), self.hosts)
+        Foresight::new(self.orders.clone(), self.layout.clone(), self.hosts.clone())
     }
 
     fn samples(&self) -> impl Iterator<Item = SampleId> + use<> {
@@ -30,7 +30,7 @@ impl Job {
     }
 
     fn hosts(&self) -> impl Iterator<Item = Host> + use<> {
-        (0..self.hosts.ranks().div_ceil(self.hosts.ranks_per_host())).map(Host)
+        (0..self.hosts.count()).map(Host)
     }
 
     /// Every rank, every host, everyone, and some that do not exist.
@@ -89,7 +89,11 @@ impl Job {
     fn counts(&self, by: By, rank: Rank) -> bool {
         match by {
             By::Rank(only) => rank == only,
-            By::Host(host) => rank.0 / self.hosts.ranks_per_host() == host.0,
+            By::Host(host) => {
+                let before: u32 = self.hosts.sizes().take(host.index()).sum();
+                let size = self.hosts.sizes().nth(host.index()).unwrap_or(0);
+                (before..before + size).contains(&rank.0)
+            }
             By::Anyone => true,
         }
     }
@@ -130,13 +134,27 @@ fn shuffles(samples: u32, epochs: u32) -> impl Strategy<Value = (Shuffle, bool)>
     ]
 }
 
+/// Hosts of about these sizes for so many ranks: the last ones have one each.
+fn hosts(world: u32, sizes: &[u32]) -> Hosts {
+    let mut left = world;
+    let mut fitting = Vec::new();
+    for size in sizes.iter().copied().chain(std::iter::repeat(1)) {
+        if left == 0 {
+            break;
+        }
+        fitting.push(size.min(left));
+        left -= size.min(left);
+    }
+    Hosts::of_sizes(&fitting)
+}
+
 prop_compose! {
     fn jobs()(samples in 1_u32..50, epochs in 1_u32..9)(
         (shuffle, once) in shuffles(samples, epochs),
         samples in Just(samples),
         epochs in Just(epochs),
         world in 1_u32..9,
-        ranks_per_host in 1_u32..5,
+        sizes in prop::collection::vec(1_u32..5, 1..9),
         global_batch in 1_u32..20,
         deal in prop_oneof![Just(Deal::Strided), Just(Deal::Blocked)],
         tail in prop_oneof![2 => Just(Tail::Exact), 1 => Just(Tail::Pad), 1 => Just(Tail::Drop)],
@@ -156,7 +174,7 @@ prop_compose! {
         let spec = LayoutSpec { positions: orders.len(), world, global_batch, deal, tail, drop_last };
         let layout = Layout::new(spec).expect("a layout");
         let last = layout.batch(Step(layout.steps() - 1)).end;
-        Job { orders, layout, hosts: Hosts::new(world, ranks_per_host), exact: once && last == u64::from(samples) }
+        Job { orders, layout, hosts: hosts(world, &sizes), exact: once && last == u64::from(samples) }
     }
 }
 

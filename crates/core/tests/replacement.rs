@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use foresee_core::catalog::Catalog;
 use foresee_core::engine::{Consumed, Engine, Lane, Next, Outlook, Read};
+use foresee_core::held::Held;
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
 use foresee_core::model::{Decoded, Hosts, Model, Origin, Trainer};
-use foresee_core::policy::{Assignment, Brief, Keeping, by_name};
+use foresee_core::policy::{Assignment, Brief, Capacities, Keeping, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Stream, Tail};
 use foresee_core::units::{Bytes, Pace, Rate};
 use proptest::prelude::*;
@@ -36,23 +37,24 @@ fn brief(samples: u32, ranks: u32, epochs: u32, seed: u64, capacity: u64) -> Bri
         orders: Orders::new(Shuffle::Feistel { seed }, samples, epochs).unwrap(),
         layout: Layout::new(spec).unwrap(),
         system: Arc::new(system(capacity)),
+        capacities: Capacities::Same,
         hosts: Hosts::new(ranks, 1),
         assignment: Assignment::Order,
         peers: true,
         start: Mark::START,
-        held: Arc::new([]),
+        held: Held::nothing(),
     }
 }
 
 fn engine(brief: &Brief, policy: &str, rank: Rank) -> Engine {
-    let mut plan = by_name(policy).unwrap().plan(brief).unwrap();
+    let mut parts = by_name(policy).unwrap().plan(brief).unwrap();
     let trainer = Trainer {
         compute: Rate(1.0),
         preprocess: Rate(1e6),
         decoded: Decoded::AsIs,
     };
     let model = Arc::new(Model::new(&brief.system, &trainer, brief.hosts.ranks()));
-    Engine::new(brief, &mut plan, model, rank)
+    Engine::new(brief, parts.swap_remove(rank.index()), model)
 }
 
 fn accesses(brief: &Brief, rank: Rank) -> Vec<SampleId> {
@@ -221,8 +223,8 @@ proptest! {
     ) {
         let samples = samples * ranks;
         let brief = brief(samples, ranks, epochs, seed, u64::from(samples / ranks) + spare);
-        let plan = by_name("foresee").unwrap().plan(&brief).unwrap();
-        let Keeping::Homes { homes, spare, .. } = &plan.ranks[0] else { panic!("foresee has homes") };
+        let parts = by_name("foresee").unwrap().plan(&brief).unwrap();
+        let Keeping::Homes { homes, spare, .. } = &parts[0].keeping else { panic!("foresee has homes") };
         let foreign: Vec<SampleId> = accesses(&brief, Rank(0))
             .into_iter()
             .filter(|sample| homes.get(*sample).is_none_or(|home| home.rank != Rank(0)))

@@ -12,8 +12,8 @@ pub mod owner;
 mod pages;
 pub mod peers;
 mod pool;
-#[cfg(all(test, feature = "shuttle"))]
-mod schedules;
+#[cfg(all(feature = "shuttle", feature = "testing"))]
+pub mod schedules;
 pub mod source;
 pub mod stamp;
 mod sync;

@@ -5,7 +5,9 @@
 //! The pool's lock is never held while a job is called, so a job may be asked anything with or without its own lock; jobs
 //! take the pool's without theirs.
 
-use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+#[cfg(not(feature = "shuttle"))]
+use crate::sync::atomic::AtomicPtr;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 use std::sync::{Arc, Weak};
 
@@ -39,6 +41,7 @@ pub(crate) struct Pool {
     signals: AtomicU64,
     /// Tiers on disk that its jobs have open.
     disks: Arc<OpenDisks>,
+    #[cfg_attr(feature = "shuttle", expect(dead_code, reason = "no schedule forks"))]
     generation: u32,
 }
 
@@ -82,10 +85,24 @@ impl Drop for Member {
 }
 
 /// The pool of this process; one that a fork brought along is left alone.
+#[cfg(not(feature = "shuttle"))]
 static POOL: AtomicPtr<Arc<Pool>> = AtomicPtr::new(std::ptr::null_mut());
 
+#[cfg(feature = "shuttle")]
+shuttle::lazy_static! {
+    /// One for each schedule: what shuttle's locks know does not outlive it.
+    static ref POOL: Arc<Pool> = Arc::new(Pool::new(fork::generation()));
+}
+
 impl Pool {
+    /// The pool of this schedule.
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn of_process() -> Arc<Self> {
+        Arc::clone(&POOL)
+    }
+
     /// The pool of this process.
+    #[cfg(not(feature = "shuttle"))]
     #[allow(
         unsafe_code,
         reason = "a lock around the pool could be held for ever after a fork"

@@ -11,11 +11,29 @@ pub(crate) use std::sync::{LockResult, PoisonError, TryLockError};
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, atomic};
 #[cfg(feature = "shuttle")]
-pub(crate) use shuttle::{thread, thread_local};
+pub(crate) use shuttle::thread_local;
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, atomic};
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::{thread, thread_local};
+
+/// Shuttle's threads. One that sleeps lets all others go first: whoever looks again and again would else be all that runs.
+#[cfg(feature = "shuttle")]
+pub(crate) mod thread {
+    pub(crate) use shuttle::thread::*;
+
+    pub(crate) fn sleep(_: std::time::Duration) {
+        yield_now();
+    }
+}
+
+/// Others may come in between here: before what threads share by other means than a lock is read or written, such as a file.
+/// Schedules change hands only at steps that shuttle knows of.
+#[inline]
+pub(crate) fn others_may_come() {
+    #[cfg(feature = "shuttle")]
+    thread::yield_now();
+}
 
 /// Nobody's panic makes what a lock protects unusable: it is a defect, but not one that should take the trainer's data with
 /// it.

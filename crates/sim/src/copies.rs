@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 use foresee_core::homes::Home;
 use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::model::{Hosts, Model, Origin, Scope};
-use foresee_core::policy::{Brief, Keeping, Plan};
+use foresee_core::policy::{Brief, Keeping, Part};
 use foresee_core::tier_map::TierMap;
 use foresee_core::units::Seconds;
 
@@ -54,11 +54,8 @@ impl Arriving {
         }
     }
 
-    fn new(plan: &Plan) -> Self {
-        let homes = plan.ranks.iter().find_map(|keeping| match keeping {
-            Keeping::Homes { homes, .. } => Some(homes),
-            _ => None,
-        });
+    fn new(parts: &[Part]) -> Self {
+        let homes = parts.iter().find_map(Part::homes);
         let count = homes.map_or(0, |homes| {
             (0..homes.len())
                 .filter(|&s| homes.get(SampleId(s)).is_some())
@@ -85,10 +82,10 @@ impl Arriving {
 
 impl Copies {
     /// What a plan needs: nothing where nobody looks at others.
-    pub(crate) fn for_plan(brief: &Brief, plan: &Plan) -> Self {
-        if !plan.routes.peers() {
+    pub(crate) fn for_plan(brief: &Brief, parts: &[Part]) -> Self {
+        if !parts.iter().any(|part| part.routes.peers()) {
             return Self {
-                hosts: brief.hosts,
+                hosts: brief.hosts.clone(),
                 tiers: Vec::new(),
                 earliest: Vec::new(),
                 holders: Vec::new(),
@@ -96,8 +93,9 @@ impl Copies {
                 arriving: Arriving::none(),
             };
         }
-        let (hosts, samples) = (brief.hosts, brief.catalog.len() as usize);
-        let maps = if hosts.ranks_per_host() > 1 {
+        let hosts = brief.hosts.clone();
+        let samples = brief.catalog.len() as usize;
+        let maps = if hosts.are_shared() {
             hosts.domains(Scope::Host) as usize
         } else {
             0
@@ -113,22 +111,36 @@ impl Copies {
             .collect();
         let earliest = vec![f32::INFINITY; samples * tiers.len()];
         let holders = vec![Rank(0); earliest.len()];
-        let evicts = plan
-            .ranks
+        let evicts = parts
             .iter()
-            .any(|keeping| matches!(keeping, Keeping::Reuse { .. }));
+            .any(|part| matches!(part.keeping, Keeping::Reuse { .. }));
         let counts = if evicts {
             vec![0; earliest.len()]
         } else {
             Vec::new()
         };
-        Self {
+        let mut copies = Self {
             hosts,
             tiers,
             earliest,
             holders,
             counts,
-            arriving: Arriving::new(plan),
+            arriving: Arriving::new(parts),
+        };
+        copies.record_held(parts);
+        copies
+    }
+
+    /// What was at its home before the job.
+    fn record_held(&mut self, parts: &[Part]) {
+        for part in parts {
+            for &(sample, tier) in &part.held {
+                let rank = part.rank;
+                let home = part.homes().and_then(|homes| homes.get(sample));
+                if home == Some(Home { rank, tier }) {
+                    self.record(sample, tier, rank, Seconds::ZERO);
+                }
+            }
         }
     }
 
@@ -227,7 +239,7 @@ impl Copies {
                 rank: self.holders[first + index],
                 tier: TierId(index as u8 + 1),
             };
-            let origin = there.origin(sample, rank, self.hosts, earliest);
+            let origin = there.origin(sample, rank, &self.hosts, earliest);
             if best.is_none_or(|best| model.cached(origin) < model.cached(best)) {
                 best = Some(origin);
             }
@@ -239,7 +251,7 @@ impl Copies {
 impl TierHosts {
     /// How `rank` gets a sample, the earliest copy of which is at `earliest`.
     #[inline]
-    fn origin(&self, sample: SampleId, rank: Rank, hosts: Hosts, earliest: Home) -> Origin {
+    fn origin(&self, sample: SampleId, rank: Rank, hosts: &Hosts, earliest: Home) -> Origin {
         let tier = earliest.tier;
         let host = hosts.host(rank);
         let local = self

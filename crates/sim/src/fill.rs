@@ -2,19 +2,27 @@
 
 use foresee_core::ids::{Rank, TierId};
 use foresee_core::model::{Contention, Origin, SourceLoad};
-use foresee_core::policy::Filling;
+use foresee_core::policy::{Filling, Part};
 use foresee_core::tally::Tally;
 use foresee_core::units::Seconds;
 
 use crate::job::Job;
 
-/// When the slowest rank is done, tiers side by side, and what all ranks read. Where all bring in the same samples, rank 0
-/// reads them and passes them on. Time spent filling is the start-up's, not that of fetching.
-pub(crate) fn fill(job: &Job, filling: &Filling) -> (Seconds, Tally) {
-    let (system, hosts) = (&job.brief.system, job.brief.hosts);
+/// What ranks bring in before training; nothing under most policies.
+pub(crate) fn of(parts: &[Part]) -> Vec<(Rank, Filling)> {
+    let filling = |part: &Part| Some((part.rank, part.filling.clone()?));
+    parts.iter().filter_map(filling).collect()
+}
+
+/// When the slowest rank is done, tiers side by side, and what all ranks read, each its own `fillings`. Where all bring in
+/// the same samples, rank 0 reads them and passes them on. Time spent filling is the start-up's, not that of fetching.
+pub(crate) fn fill(job: &Job, fillings: &[(Rank, Filling)]) -> (Seconds, Tally) {
+    let system = &job.brief.system;
+    let hosts = &job.brief.hosts;
     let mut slowest = Seconds::ZERO;
     let mut tally = Tally::new(system.tiers.len());
-    for (rank, loads) in hosts.all().zip(&filling.loads) {
+    for (rank, filling) in fillings {
+        let loads = &filling.loads;
         let busy = loads
             .iter()
             .zip(&system.tiers)
@@ -38,9 +46,9 @@ pub(crate) fn fill(job: &Job, filling: &Filling) -> (Seconds, Tally) {
         {
             let tier = TierId(tier as u8);
             slowest = slowest.max(job.model.fill(tier, *count, load));
-            let passed_on = filling.same && rank != Rank(0);
+            let passed_on = filling.same && *rank != Rank(0);
             let origin = if passed_on {
-                hosts.as_seen_from(rank, Rank(0), tier)
+                hosts.as_seen_from(*rank, Rank(0), tier)
             } else {
                 Origin::Source
             };

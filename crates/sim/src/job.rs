@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use foresee_config::InputError;
 use foresee_core::catalog::Catalog;
-use foresee_core::digest::{Digest, Inputs};
+use foresee_core::digest::Digest;
+use foresee_core::held::Held;
 use foresee_core::model::{
-    Beyond, Contention, Curve, CurveError, Decoded, Hosts, Model, Scope, System, Tier, Trainer,
+    Beyond, Contention, Curve, CurveError, Decoded, Hosts, Model, Paces, Scope, System, Tier,
+    Trainer,
 };
-use foresee_core::policy::{Assignment, Brief};
+use foresee_core::policy::{Assignment, Brief, Capacities};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, StreamError, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
 
@@ -85,11 +87,12 @@ impl Job {
             orders,
             layout,
             system: Arc::new(system),
+            capacities: Capacities::Same,
             hosts,
             assignment,
             peers: true,
             start: Mark::START,
-            held: Arc::new([]),
+            held: Held::nothing(),
         };
         Ok(Self {
             name: scenario.name.clone(),
@@ -105,20 +108,9 @@ impl Job {
         Self::with_catalog(&scenario, catalog)
     }
 
-    /// The digest of what a policy's plan of this job is made from. `scenario` is the one it was made ready from.
-    pub fn digest(&self, scenario: &Scenario, policy: &str) -> Digest {
-        let (shuffle, layout) = dealing(scenario, self.brief.catalog.len());
-        Digest::of(&Inputs {
-            shuffle: &shuffle,
-            catalog: &self.brief.catalog,
-            hosts: self.brief.hosts,
-            layout,
-            epochs: self.brief.orders.epochs(),
-            tiers: &self.brief.system.tiers,
-            network: self.brief.system.network,
-            policy,
-            assignment: self.brief.assignment,
-        })
+    /// The digest of what a policy's plan of this job is made from.
+    pub fn digest(&self, policy: &str) -> Digest {
+        self.brief.digest(policy, &Paces::of(&self.brief.system))
     }
 
     /// Accesses of all ranks over all epochs.

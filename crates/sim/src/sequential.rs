@@ -17,7 +17,7 @@ use std::sync::Arc;
 use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
 use foresee_core::model::{Hosts, Model, Origin, SourceLoad};
-use foresee_core::policy::{Plan, Policy, Threads};
+use foresee_core::policy::{Part, Policy, Threads};
 use foresee_core::tally::{Event, Tally};
 use foresee_core::units::{Bytes, Pace, Seconds};
 
@@ -30,7 +30,7 @@ use crate::outcome::{Outcome, Times};
 pub fn run(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64)) -> Outcome {
     progress(0);
     match policy.plan(&job.brief) {
-        Ok(plan) => Run::new(job, plan).finish(policy.name(), &mut progress),
+        Ok(parts) => Run::new(job, parts).finish(policy.name(), &mut progress),
         Err(reason) => Outcome::unsupported(policy.name(), reason.0, job.brief.system.tiers.len()),
     }
 }
@@ -346,25 +346,25 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(job: &'a Job, mut plan: Plan) -> Self {
+    fn new(job: &'a Job, parts: Vec<Part>) -> Self {
         let brief = &job.brief;
-        let copies = Copies::for_plan(brief, &plan);
+        let copies = Copies::for_plan(brief, &parts);
         let mut shared = Shared {
             model: Arc::clone(&job.model),
-            hosts: brief.hosts,
+            hosts: brief.hosts.clone(),
             copies,
             busy_until: vec![Seconds::ZERO; brief.hosts.ranks() as usize],
-            lockstep_epochs: plan.lockstep_epochs,
+            lockstep_epochs: parts.first().map_or(0, |part| part.lockstep_epochs),
             handed: Tally::new(brief.system.tiers.len()),
         };
-        let mut ranks: Vec<RankState> = brief
-            .hosts
-            .all()
-            .map(|rank| rank_state(job, &mut plan, rank))
+        let fillings = fill::of(&parts);
+        let mut ranks: Vec<RankState> = parts
+            .into_iter()
+            .map(|part| rank_state(job, part))
             .collect();
         let mut startup = Seconds::ZERO;
-        if let Some(filling) = &plan.filling {
-            (startup, shared.handed) = fill::fill(job, filling);
+        if !fillings.is_empty() {
+            (startup, shared.handed) = fill::fill(job, &fillings);
             for state in &ranks {
                 shared
                     .copies
@@ -431,7 +431,7 @@ impl<'a> Run<'a> {
     }
 }
 
-fn rank_state(job: &Job, plan: &mut Plan, rank: Rank) -> RankState {
+fn rank_state(job: &Job, part: Part) -> RankState {
     let tiers = job.brief.system.tiers.len();
     let lanes = (1..tiers).map(|tier| TierLane {
         tier: TierId(tier as u8),
@@ -439,7 +439,8 @@ fn rank_state(job: &Job, plan: &mut Plan, rank: Rank) -> RankState {
         pending: None,
         done: false,
     });
-    let engine = Engine::new(&job.brief, plan, Arc::clone(&job.model), rank);
+    let rank = part.rank;
+    let engine = Engine::new(&job.brief, part, Arc::clone(&job.model));
     let system = &job.brief.system;
     let stagers = match engine.threads() {
         Threads::OfLanes => system.tiers[0].threads,

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use foresee_core::bound;
+use foresee_core::held::Held;
 use foresee_core::policy::by_name;
 use foresee_sim::job::Job;
 use foresee_sim::outcome::Outcome;
@@ -284,5 +286,37 @@ fn takes_no_longer_and_moves_no_more_than_frequency_placement_in_the_shipped_sce
                 ours / theirs
             );
         }
+    }
+}
+
+/// What the tiers of all ranks hold when a job is done, as the next one finds it.
+fn held_after(job: &Job) -> Held {
+    let part = by_name("foresee")
+        .unwrap()
+        .plan(&job.brief)
+        .unwrap()
+        .remove(0);
+    let homes = part.homes().unwrap();
+    let copies = job.brief.catalog.samples().filter_map(|sample| {
+        let home = homes.get(sample)?;
+        Some(Held::by_rank(home.rank, &[(sample, home.tier)]))
+    });
+    Held::merged(&copies.collect::<Vec<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn a_warm_restart_reads_what_no_tier_holds_and_nothing_else(case in case(), seed: u16) {
+        let held = held_after(&case.job());
+        // Another order, so that favourites are others.
+        let next = Case { seed: u32::from(seed), ..case };
+        let mut job = next.job();
+        job.brief.held = held;
+        let outcome = simulate(&job, by_name("foresee").unwrap(), |_| ());
+        let total = job.brief.catalog.total().0;
+        let carried = bound::carried(&job.brief).0.min(total);
+        prop_assert_eq!(outcome.bytes["source"], (total - carried) * u64::from(next.epochs));
     }
 }

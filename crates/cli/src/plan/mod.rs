@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use foresee_core::catalog::Catalog;
-use foresee_core::policy::{self, POLICIES, Plan, Policy};
+use foresee_core::policy::{self, POLICIES, Policy};
 use foresee_sim::forecast::show::{self, LocalBatch, Uses, Where};
 use foresee_sim::forecast::{self, Forecast};
 use foresee_sim::job::Job;
@@ -166,18 +166,20 @@ fn shown(
     sample: Option<u32>,
 ) -> Result<Shown> {
     let job = Job::predicting(&subject.scenario, Arc::clone(&subject.catalog))?;
-    let plan: Plan = policy.plan(&job.brief).map_err(|reason| {
+    let parts = policy.plan(&job.brief).map_err(|reason| {
         anyhow!(
             "policy {} cannot run this job: {reason}; choose another with --policy",
             policy.name()
         )
     })?;
+    // A world has a rank, and what is shown is common to all.
+    let part = &parts[0];
     let step = at.map(|at| {
         let name = || format!("--show-step {}:{}:{}", at.epoch, at.step, at.rank);
-        show::local_batch(&job, &plan, at).with_context(name)
+        show::local_batch(&job, part, at).with_context(name)
     });
     let sample =
-        sample.map(|id| show::uses(&job, &plan, id).with_context(|| format!("--show-sample {id}")));
+        sample.map(|id| show::uses(&job, part, id).with_context(|| format!("--show-sample {id}")));
     let step = step.transpose()?;
     let sample = sample.transpose()?;
     let mut paths = BTreeMap::new();

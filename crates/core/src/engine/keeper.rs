@@ -18,8 +18,7 @@ use crate::foresight::{By, Foresight, When};
 use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, Rank, SampleId, TierId};
 use crate::model::{Hosts, Model, Origin, Scope};
-use crate::policy::{Brief, Keeping, Plan};
-use crate::stream::Mark;
+use crate::policy::{Brief, Keeping};
 use crate::tier_map::TierMap;
 use crate::units::{Bytes, Pace};
 
@@ -70,14 +69,15 @@ struct Cursor {
 }
 
 impl Keeper {
-    /// The keeper of a rank, and what it holds from the start.
+    /// The keeper of a rank, and what it holds from the start; with `filled`, all that it is to keep.
     pub(super) fn new(
         brief: &Brief,
-        plan: &mut Plan,
+        keeping: Keeping,
         rank: Rank,
         ahead: &Ahead,
-        start: Mark,
+        filled: bool,
     ) -> (Self, TierMap) {
+        let start = brief.start;
         let tiers = brief.system.tiers.len();
         let empty = || TierMap::new(brief.catalog.len(), tiers);
         let pools = |room: Vec<Bytes>, shared: bool| -> Vec<Pool> {
@@ -91,11 +91,9 @@ impl Keeper {
                 .collect()
         };
         let lanes = || vec![ahead.clone(); tiers - 1];
-        match std::mem::replace(&mut plan.ranks[rank.index()], Keeping::Nothing) {
+        match keeping {
             Keeping::Nothing => (Self::Fixed(Fixed::nothing()), TierMap::nothing()),
-            Keeping::Fixed { keep, .. } if plan.filling.is_some() => {
-                (Self::Fixed(Fixed::nothing()), keep)
-            }
+            Keeping::Fixed { keep, .. } if filled => (Self::Fixed(Fixed::nothing()), keep),
             Keeping::Fixed { keep, prefetch } => {
                 let cursors = vec![0; prefetch.len()];
                 (
@@ -125,7 +123,7 @@ impl Keeper {
                 };
                 let keeper = HomesKeeper {
                     rank,
-                    hosts: brief.hosts,
+                    hosts: brief.hosts.clone(),
                     scopes,
                     foresight,
                     homes,

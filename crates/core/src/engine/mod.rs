@@ -14,7 +14,8 @@
 //! - [`Engine::evicted`] must be drained after each `poll`, `resume`, `give_up`, `complete` and `consume`: room that an eviction
 //!   frees is given out again at once.
 //!
-//! What is read from where and kept follows the plan's [`Keeping`]: `keeper` has one variant for each.
+//! What is read from where and kept follows the plan's [`Keeping`](crate::policy::Keeping): `keeper` has one variant for
+//! each.
 //! No call allocates per access: queues keep their capacity, reads are small values.
 
 mod ahead;
@@ -31,9 +32,9 @@ use self::keeper::Keeper;
 use self::pool::Space;
 use crate::foresight::When;
 use crate::homes::Home;
-use crate::ids::{Epoch, Rank, SampleId, TierId};
+use crate::ids::{Epoch, SampleId, TierId};
 use crate::model::{Model, Origin};
-use crate::policy::{Brief, Delivery, Keeping, Plan, Routes, Threads};
+use crate::policy::{Brief, Delivery, Part, Routes, Threads};
 use crate::stream::{Mark, Stream};
 use crate::tier_map::TierMap;
 use crate::units::{Bytes, Pace};
@@ -41,6 +42,9 @@ use crate::units::{Bytes, Pace};
 /// The staging buffer never runs further ahead than this, however small the samples are: what lies beyond half a
 /// million accesses hides no stall, and the queue stays within a few megabytes.
 const LOOKAHEAD_MAX: usize = 1 << 19;
+
+/// The staging buffer among a rank's tiers.
+const STAGING: TierId = TierId(0);
 
 /// Which threads a read is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,26 +168,26 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The engine of `rank` under a plan, where the job begins or goes on. The rank's part of the plan is moved in. What
-    /// the tiers hold and the plan has no place for is among the [`Engine::evicted`].
-    pub fn new(brief: &Brief, plan: &mut Plan, model: Arc<Model>, rank: Rank) -> Self {
+    /// The engine of a rank, from its part of the plan, where the job begins or goes on. What the tiers hold and the plan
+    /// has no place for is among the [`Engine::evicted`].
+    pub fn new(brief: &Brief, part: Part, model: Arc<Model>) -> Self {
         let start = brief.start;
-        let stream = Stream::new(plan.orders.clone(), brief.layout.clone(), rank, start);
-        let homes = match &plan.ranks[rank.index()] {
-            Keeping::Homes { homes, .. } => Some(Arc::clone(homes)),
-            _ => None,
-        };
-        let threads = plan.ranks[rank.index()].threads();
+        let rank = part.rank;
+        let stream = Stream::new(part.orders.clone(), brief.layout.clone(), rank, start);
+        let homes = part.homes().map(Arc::clone);
+        let threads = part.keeping.threads();
         let ahead = Ahead::new(stream, Arc::clone(&brief.catalog), homes);
-        let (keeper, holdings) = Keeper::new(brief, plan, rank, &ahead, start);
+        let held = part.held;
+        let filled = part.filling.is_some();
+        let (keeper, holdings) = Keeper::new(brief, part.keeping, rank, &ahead, filled);
         let mut engine = Self {
             model,
-            delivery: plan.delivery,
-            routes: plan.routes,
+            delivery: part.delivery,
+            routes: part.routes,
             threads,
             ahead,
             queue: VecDeque::new(),
-            staging_capacity: brief.system.tiers[0].capacity,
+            staging_capacity: brief.capacity(rank, STAGING),
             staging_used: Bytes(0),
             keeper,
             holdings,
@@ -191,14 +195,14 @@ impl Engine {
             in_use: Vec::new(),
             evicted: Vec::new(),
         };
-        engine.adopt(brief);
+        engine.adopt(&held, start);
         engine
     }
 
     /// Takes over what tiers hold from before.
-    fn adopt(&mut self, brief: &Brief) {
-        let Mark { epoch, step } = brief.start;
-        for &(sample, tier) in brief.held.iter() {
+    fn adopt(&mut self, held: &[(SampleId, TierId)], start: Mark) {
+        let Mark { epoch, step } = start;
+        for &(sample, tier) in held {
             let mut space = Space {
                 catalog: self.ahead.catalog(),
                 model: &self.model,

@@ -227,13 +227,10 @@ impl Foresight {
                 len: u32::from(rank.0 < all),
             },
             By::Host(host) => {
-                let first = host
-                    .0
-                    .saturating_mul(self.job.hosts.ranks_per_host())
-                    .min(all);
+                let ranks = self.job.hosts.ranks_of(host);
                 Ranks {
-                    first,
-                    len: self.job.hosts.ranks_per_host().min(all - first),
+                    first: ranks.start,
+                    len: ranks.end - ranks.start,
                 }
             }
             By::Anyone => Ranks { first: 0, len: all },

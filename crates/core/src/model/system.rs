@@ -1,13 +1,11 @@
-//! The machine as the model sees it: ranks on hosts, tiers, network and source, and how fast the trainer consumes.
+//! The machine as the model sees it: tiers, network and source, and how fast the trainer consumes.
 
-use super::{Curve, Origin};
-use std::num::NonZeroU16;
-
-use crate::ids::{Host, Rank, TierId};
+use super::Curve;
+use crate::ids::TierId;
 use crate::units::{Bytes, Rate, Seconds};
 
-/// Whose a tier's capacity is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whose a tier's capacity is; a wider scope is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Each rank has its own.
     Rank,
@@ -22,7 +20,7 @@ pub enum Scope {
 pub struct Tier {
     /// What people call it.
     pub name: String,
-    /// How much it holds, for each rank, host or all by `scope`.
+    /// How much it holds, for each rank, host or all by `scope`, unless ranks differ ([`crate::policy::Capacities`]).
     pub capacity: Bytes,
     /// Whose the capacity is.
     pub scope: Scope,
@@ -42,103 +40,6 @@ pub enum Contention {
     Ranks,
     /// The physical one: gamma is the number of reads under way, which get t(gamma) all together.
     Reads,
-}
-
-/// Which rank lives where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hosts {
-    ranks: u32,
-    ranks_per_host: u32,
-}
-
-impl Hosts {
-    /// `ranks` ranks, numbered host by host.
-    ///
-    /// # Panics
-    /// If either number is zero.
-    pub fn new(ranks: u32, ranks_per_host: u32) -> Self {
-        assert!(
-            ranks > 0 && ranks_per_host > 0,
-            "a job has ranks and a host has ranks"
-        );
-        Self {
-            ranks,
-            ranks_per_host,
-        }
-    }
-
-    /// The number of ranks.
-    pub fn ranks(self) -> u32 {
-        self.ranks
-    }
-
-    /// How many ranks a host has.
-    pub fn ranks_per_host(self) -> u32 {
-        self.ranks_per_host
-    }
-
-    /// All ranks.
-    pub fn all(self) -> impl Iterator<Item = Rank> + use<> {
-        (0..self.ranks).map(Rank)
-    }
-
-    /// The host of a rank.
-    #[inline]
-    pub fn host(self, rank: Rank) -> Host {
-        Host(rank.0 / self.ranks_per_host)
-    }
-
-    /// A rank within its host, counted from 1; none beyond what 16 bits can tell.
-    #[inline]
-    pub fn place_on_host(self, rank: Rank) -> Option<NonZeroU16> {
-        let place = rank.0 % self.ranks_per_host + 1;
-        u16::try_from(place).ok().and_then(NonZeroU16::new)
-    }
-
-    /// The rank at a place of a host.
-    #[inline]
-    pub fn rank_at(self, host: Host, place: NonZeroU16) -> Rank {
-        Rank(host.0 * self.ranks_per_host + u32::from(place.get()) - 1)
-    }
-
-    /// How `from`'s data reach `rank`: `from` keeps them in `tier`, or hands them over into it.
-    pub fn as_seen_from(self, rank: Rank, from: Rank, tier: TierId) -> Origin {
-        if self.host(rank) == self.host(from) {
-            Origin::HostPeer { rank: from, tier }
-        } else {
-            Origin::Peer { rank: from, tier }
-        }
-    }
-
-    /// How many ranks share one tier of this scope; the last host may have fewer.
-    fn sharers(self, scope: Scope) -> u32 {
-        match scope {
-            Scope::Rank => 1,
-            Scope::Host => self.ranks_per_host,
-            Scope::Global => self.ranks,
-        }
-    }
-
-    /// How many separate tiers of this scope there are.
-    pub fn domains(self, scope: Scope) -> u32 {
-        self.ranks.div_ceil(self.sharers(scope))
-    }
-
-    /// Which of them a rank uses.
-    #[inline]
-    pub fn domain(self, scope: Scope, rank: Rank) -> usize {
-        (rank.0 / self.sharers(scope)) as usize
-    }
-
-    /// The ranks that share one of them.
-    pub fn members(
-        self,
-        scope: Scope,
-        domain: usize,
-    ) -> impl Iterator<Item = Rank> + Clone + use<> {
-        let first = domain as u32 * self.sharers(scope);
-        (first..(first + self.sharers(scope)).min(self.ranks)).map(Rank)
-    }
 }
 
 /// The machine.

@@ -4,9 +4,12 @@
 
 use std::sync::Arc;
 
-use super::placement::{Spread, substitute};
-use super::{Brief, Delivery, Plan, Policy, Unsupported};
-use crate::ids::TierId;
+use super::placement::{Own, Spread, substitute};
+use super::{Brief, Delivery, Parts, Policy, Share, Unsupported};
+use crate::homes::Homes;
+use crate::ids::{Rank, SampleId, TierId};
+
+const MEMORY: TierId = TierId(1);
 
 pub(super) struct Ordered;
 
@@ -15,8 +18,8 @@ impl Policy for Ordered {
         "deepio-ordered"
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
-        Ok(Spread::new(brief, Some(TierId(1))).into_plan(brief, Delivery::AheadIfHeld))
+    fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
+        Ok(Spread::new(brief, Some(MEMORY)).into_parts(brief, Delivery::AheadIfHeld))
     }
 }
 
@@ -31,9 +34,9 @@ impl Policy for Opportunistic {
         true
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+    fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
         brief.refuse_local()?;
-        let spread = Spread::new(brief, Some(TierId(1)));
+        let spread = Spread::new(brief, Some(MEMORY));
         let own = spread.homes.by_rank(brief.hosts.ranks());
         let all_held = brief
             .catalog
@@ -45,7 +48,28 @@ impl Policy for Opportunistic {
             )));
         }
         let homes = Arc::clone(&spread.homes);
-        let orders = substitute(brief, own, move |_, sample| homes.get(sample).is_none());
-        Ok(spread.into_plan_with(orders, Delivery::Ahead))
+        let held = HeldByAnyone { own, homes };
+        let orders = substitute(brief, held);
+        Ok(spread.into_parts_with(brief, orders, Delivery::Ahead))
+    }
+}
+
+/// What some rank holds need not be replaced.
+struct HeldByAnyone {
+    own: Vec<Vec<SampleId>>,
+    homes: Arc<Homes>,
+}
+
+impl Own for HeldByAnyone {
+    fn len(&self, rank: Rank) -> u32 {
+        self.own[rank.index()].len() as u32
+    }
+
+    fn get(&self, rank: Rank, index: u32) -> SampleId {
+        self.own[rank.index()][index as usize]
+    }
+
+    fn replaces(&self, _: Rank, sample: SampleId) -> bool {
+        self.homes.get(sample).is_none()
     }
 }

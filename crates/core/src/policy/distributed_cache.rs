@@ -2,7 +2,7 @@
 //! tiers of all ranks before training; a rank reads from its own tiers, from peers, and the rest from the source.
 
 use super::placement::Spread;
-use super::{Brief, Delivery, Plan, Policy, Unsupported};
+use super::{Brief, Delivery, Parts, Policy, Share, Unsupported};
 
 pub(super) struct DistributedCache;
 
@@ -11,7 +11,7 @@ impl Policy for DistributedCache {
         "distributed-cache"
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
-        Ok(Spread::new(brief, None).into_plan(brief, Delivery::Ahead))
+    fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
+        Ok(Spread::new(brief, None).into_parts(brief, Delivery::Ahead))
     }
 }

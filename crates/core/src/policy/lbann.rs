@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use super::placement::{Room, Spread, dealt_by};
-use super::{Brief, Delivery, Keeping, Plan, Policy, Routes, Unsupported};
+use super::placement::{Room, Spread, dealt_by, kept_at_home};
+use super::{Brief, Delivery, Part, Parts, Policy, Routes, Share, Unsupported};
 use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, Step, TierId};
-use crate::tier_map::TierMap;
 use crate::units::Bytes;
 
 const MEMORY: TierId = TierId(1);
@@ -20,49 +19,46 @@ impl Policy for Dynamic {
         "lbann-dynamic"
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+    fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
         check_memory(brief)?;
-        let mut room = Room::new(brief, Some(MEMORY));
-        let empty = TierMap::new(brief.catalog.len(), brief.system.tiers.len());
-        let mut keep = vec![empty; brief.hosts.ranks() as usize];
-        let mut homes = Homes::none(brief.catalog.len());
-        // The first epoch has all samples, unless it drops a tail: what it leaves out is kept when it is first read.
-        for epoch in (0..brief.orders.epochs()).map(Epoch) {
-            let order = brief.orders.epoch(epoch);
-            for step in (0..brief.layout.steps()).map(Step) {
-                for rank in brief.hosts.all() {
-                    for index in 0..brief.layout.local_len(rank, step) {
-                        let sample = order.sample(brief.layout.dealt(rank, step, index).position);
-                        if homes.get(sample).is_none()
-                            && room.take(rank, MEMORY, brief.catalog.size(sample))
-                        {
-                            keep[rank.index()].set(sample, Some(MEMORY));
-                            homes.set(sample, Some(Home { rank, tier: MEMORY }));
-                        }
+        let homes = Arc::new(first_readers(brief));
+        let orders = dealt_by(brief, &homes);
+        Ok(Box::new(move |rank| Part {
+            orders: orders.clone(),
+            routes: Routes::Caches,
+            lockstep_epochs: 1,
+            keeping: kept_at_home(brief, &homes, rank),
+            ..Part::cacheless(brief, rank)
+        }))
+    }
+}
+
+/// Gives each sample to the rank that reads it first and has room for it.
+fn first_readers(brief: &Brief) -> Homes {
+    let mut room = Room::new(brief, Some(MEMORY));
+    let mut homes = Homes::none(brief.catalog.len());
+    // The first epoch has all samples, unless it drops a tail: what it leaves out is kept when it is first read.
+    for epoch in (0..brief.orders.epochs()).map(Epoch) {
+        let order = brief.orders.epoch(epoch);
+        for step in (0..brief.layout.steps()).map(Step) {
+            for rank in brief.hosts.all() {
+                for index in 0..brief.layout.local_len(rank, step) {
+                    let sample = order.sample(brief.layout.dealt(rank, step, index).position);
+                    if homes.get(sample).is_none()
+                        && room.take(rank, MEMORY, brief.catalog.size(sample))
+                    {
+                        homes.set(sample, Some(Home { rank, tier: MEMORY }));
                     }
                 }
             }
-            if u64::from(brief.layout.steps()) * u64::from(brief.layout.global_batch())
-                >= brief.orders.len()
-            {
-                break;
-            }
         }
-        Ok(Plan {
-            orders: dealt_by(brief, &Arc::new(homes)),
-            delivery: Delivery::Ahead,
-            routes: Routes::Caches,
-            filling: None,
-            lockstep_epochs: 1,
-            ranks: keep
-                .into_iter()
-                .map(|keep| Keeping::Fixed {
-                    keep,
-                    prefetch: Vec::new(),
-                })
-                .collect(),
-        })
+        if u64::from(brief.layout.steps()) * u64::from(brief.layout.global_batch())
+            >= brief.orders.len()
+        {
+            break;
+        }
     }
+    homes
 }
 
 pub(super) struct Preload;
@@ -72,26 +68,20 @@ impl Policy for Preload {
         "lbann-preload"
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+    fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
         check_memory(brief)?;
         let spread = Spread::new(brief, Some(MEMORY));
         check_placed(brief, &spread.homes)?;
-        Ok(spread.into_plan(brief, Delivery::Ahead))
+        Ok(spread.into_parts(brief, Delivery::Ahead))
     }
 }
 
 fn check_memory(brief: &Brief) -> Result<(), Unsupported> {
-    let memory = brief
-        .system
-        .tiers
-        .get(MEMORY.index())
-        .map_or(Bytes(0), |tier| {
-            Bytes(
-                tier.capacity
-                    .0
-                    .saturating_mul(u64::from(brief.hosts.domains(tier.scope))),
-            )
-        });
+    let memory = if brief.system.tiers.len() > MEMORY.index() {
+        brief.total_capacity(MEMORY)
+    } else {
+        Bytes(0)
+    };
     let dataset = brief.catalog.total();
     if dataset > memory {
         let reason = format!(

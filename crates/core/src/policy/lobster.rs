@@ -4,7 +4,7 @@
 //! use is the furthest away goes, never for one that is needed later.
 
 use super::placement::Room;
-use super::{Brief, Delivery, Keeping, Plan, Policy, Routes, Unsupported};
+use super::{Brief, Keeping, Part, Parts, Policy, Routes, Share, Unsupported};
 use crate::foresight::Foresight;
 
 pub(super) struct Lobster;
@@ -14,20 +14,20 @@ impl Policy for Lobster {
         "lobster"
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+    fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
         brief.refuse_local()?;
-        let foresight = Foresight::new(brief.orders.clone(), brief.layout.clone(), brief.hosts);
-        let keeping = |rank| Keeping::Reuse {
-            room: Room::of_rank(brief, rank).free_of(rank),
-            foresight: foresight.clone(),
-        };
-        Ok(Plan {
-            orders: brief.orders.clone(),
-            delivery: Delivery::Ahead,
+        let foresight = Foresight::new(
+            brief.orders.clone(),
+            brief.layout.clone(),
+            brief.hosts.clone(),
+        );
+        Ok(Box::new(move |rank| Part {
             routes: Routes::Cheapest,
-            filling: None,
-            lockstep_epochs: 0,
-            ranks: brief.hosts.all().map(keeping).collect(),
-        })
+            keeping: Keeping::Reuse {
+                room: Room::of_rank(brief, rank).free_of(rank),
+                foresight: foresight.clone(),
+            },
+            ..Part::cacheless(brief, rank)
+        }))
     }
 }

@@ -2,7 +2,7 @@
 //! so that ranks train on what they hold, evened out by the greedy balance.
 
 use super::placement::Spread;
-use super::{Brief, Delivery, Plan, Policy, Unsupported};
+use super::{Brief, Delivery, Parts, Policy, Share, Unsupported};
 use crate::assign;
 
 pub(super) struct LocalityAware;
@@ -12,9 +12,9 @@ impl Policy for LocalityAware {
         "locality-aware"
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+    fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
         let spread = Spread::new(brief, None);
         let orders = assign::local(&brief.orders, &brief.layout, &spread.homes);
-        Ok(spread.into_plan_with(orders, Delivery::Ahead))
+        Ok(spread.into_parts_with(brief, orders, Delivery::Ahead))
     }
 }

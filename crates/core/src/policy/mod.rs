@@ -1,10 +1,18 @@
 //! Policies: who keeps which sample, in which tier, and how the trainer's next samples get into the staging buffer.
-//! A policy is one function from what is known before the job to a [`Plan`]; the engine carries the plan out. One file
-//! for each policy, [`placement`] for what several share.
+//!
+//! A plan is made by all ranks together, in two phases. Each rank works out its [`Share`]: by a range of samples, or by
+//! its own stream, as the policy divides the work. All shares are gathered, and from them each rank makes its own
+//! [`Part`] of the plan, which its engine carries out. No rank knows more of the others than what all know alike,
+//! O(samples) in all. Ranks of one process, as in the simulator, go through the same two phases ([`Policy::plan`]) and
+//! do what is common to their parts once.
+//!
+//! One file for each policy; `placement`, `picked` and [`cover`] for what several share or one of them takes apart.
 
+mod brief;
+pub mod cover;
 mod deepio;
 mod distributed_cache;
-pub mod foresee;
+mod foresee;
 mod lbann;
 mod lobster;
 mod locality_aware;
@@ -13,53 +21,26 @@ mod naive;
 mod nopfs;
 mod parallel_staging;
 mod perfect;
+mod picked;
 pub mod placement;
+mod share;
 pub mod specimen;
 mod staging_buffer;
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::catalog::Catalog;
 use crate::foresight::Foresight;
 use crate::homes::Homes;
-use crate::ids::{SampleId, TierId};
-use crate::model::{Hosts, Origin, System};
-use crate::stream::{Layout, Mark, Orders};
+use crate::ids::{Rank, SampleId, TierId};
+use crate::model::{Origin, Paces};
+use crate::stream::Orders;
 use crate::tally::Count;
 use crate::tier_map::TierMap;
 use crate::units::Bytes;
 
-/// What is known before the job.
-#[derive(Clone)]
-pub struct Brief {
-    /// The samples' sizes.
-    pub catalog: Arc<Catalog>,
-    /// Every epoch's global order.
-    pub orders: Orders,
-    /// How positions are dealt to ranks and steps.
-    pub layout: Layout,
-    /// The machine.
-    pub system: Arc<System>,
-    /// Which rank lives where.
-    pub hosts: Hosts,
-    /// Who trains on which sample of a global batch.
-    pub assignment: Assignment,
-    /// Whether ranks can serve each other. Ranks that cannot plan for themselves alone.
-    pub peers: bool,
-    /// Where the job begins, or goes on.
-    pub start: Mark,
-    /// What the tiers of a rank without peers hold from before.
-    pub held: Arc<[(SampleId, TierId)]>,
-}
-
-/// Who trains on which sample of a global batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Assignment {
-    /// As the order is dealt.
-    Order,
-    /// Who holds it, as far as batches stay even.
-    Local,
-}
+pub use self::brief::{Assignment, Brief, Capacities};
+pub use self::share::{Picks, Share, ShareError, Work, range_of};
 
 /// How the trainer's samples are brought in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +82,11 @@ impl Routes {
     }
 }
 
-/// How tiers are filled before the first step.
-#[derive(Clone, Debug)]
+/// How a rank's tiers are filled before the first step.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Filling {
-    /// By rank and tier.
-    pub loads: Vec<Vec<Count>>,
+    /// By tier.
+    pub loads: Vec<Count>,
     /// All ranks bring in the same samples: one read of the source serves all of them.
     pub same: bool,
 }
@@ -160,10 +141,12 @@ impl Keeping {
     }
 }
 
-/// What a policy decided for a job.
+/// What a policy decided for one rank of a job.
 #[derive(Clone)]
-pub struct Plan {
-    /// Every epoch's order: as given, or as the policy changed it.
+pub struct Part {
+    /// Whose it is.
+    pub rank: Rank,
+    /// Every epoch's order, of all ranks: as given, or as the policy changed it.
     pub orders: Orders,
     /// How samples come in.
     pub delivery: Delivery,
@@ -173,21 +156,10 @@ pub struct Plan {
     pub filling: Option<Filling>,
     /// For so many epochs all ranks read the source side by side, in lockstep.
     pub lockstep_epochs: u32,
-    /// Rank by rank.
-    pub ranks: Vec<Keeping>,
-}
-
-impl Brief {
-    /// For policies under which no sample is on one rank only, so that batches cannot be dealt by holder.
-    fn refuse_local(&self) -> Result<(), Unsupported> {
-        match self.assignment {
-            Assignment::Order => Ok(()),
-            Assignment::Local => Err(Unsupported(
-                "assignment \"local\" needs one holder for each sample, which this policy has not"
-                    .into(),
-            )),
-        }
-    }
+    /// What the rank is to keep.
+    pub keeping: Keeping,
+    /// What its tiers hold from before. Of a rank with many peers the brief may not know all of it; the rank does.
+    pub held: Vec<(SampleId, TierId)>,
 }
 
 /// What only a simulator can do of a plan.
@@ -199,24 +171,26 @@ pub enum OnlySimulated {
     /// [`Delivery::AheadIfHeld`].
     #[error("it reads on demand what nobody holds")]
     AheadIfHeld,
-    /// [`Plan::filling`].
+    /// [`Part::filling`].
     #[error("it fills tiers before training")]
     Filling,
-    /// [`Plan::lockstep_epochs`].
+    /// [`Part::lockstep_epochs`].
     #[error("its ranks read the source in lockstep")]
     Lockstep,
 }
 
-impl Plan {
+impl Part {
     /// Why no loader can carry this plan out, if none can. Of each part of a plan it is said here, and nowhere else.
     pub fn only_simulated(&self) -> Option<OnlySimulated> {
         let Self {
+            rank: _,
             orders: _,
             delivery,
             routes: _,
             filling,
             lockstep_epochs,
-            ranks: _,
+            keeping: _,
+            held: _,
         } = self;
         match delivery {
             Delivery::Instant => return Some(OnlySimulated::Instant),
@@ -229,21 +203,30 @@ impl Plan {
         (*lockstep_epochs > 0).then_some(OnlySimulated::Lockstep)
     }
 
-    /// Whether any rank is to keep anything.
+    /// Whether the rank is to keep anything.
     pub fn keeps(&self) -> bool {
-        let nothing = |keeping: &Keeping| matches!(keeping, Keeping::Nothing);
-        !self.ranks.iter().all(nothing)
+        !matches!(self.keeping, Keeping::Nothing)
     }
 
-    /// A plan that keeps nothing and changes nothing.
-    fn cacheless(brief: &Brief, delivery: Delivery) -> Self {
+    /// The homes of all ranks' samples, where samples have them.
+    pub fn homes(&self) -> Option<&Arc<Homes>> {
+        match &self.keeping {
+            Keeping::Homes { homes, .. } => Some(homes),
+            Keeping::Nothing | Keeping::Fixed { .. } | Keeping::Reuse { .. } => None,
+        }
+    }
+
+    /// Staged ahead from the source, with nothing kept and nothing changed: what other parts differ from.
+    fn cacheless(brief: &Brief, rank: Rank) -> Self {
         Self {
+            rank,
             orders: brief.orders.clone(),
-            delivery,
+            delivery: Delivery::Ahead,
             routes: Routes::Source,
             filling: None,
             lockstep_epochs: 0,
-            ranks: vec![Keeping::Nothing; brief.hosts.ranks() as usize],
+            keeping: Keeping::Nothing,
+            held: brief.held.of_rank(rank).collect(),
         }
     }
 }
@@ -253,16 +236,59 @@ impl Plan {
 #[error("{0}")]
 pub struct Unsupported(pub String);
 
+/// What is common to all ranks has been worked out; gives the part of each.
+pub type Parts<'a> = Box<dyn Fn(Rank) -> Part + 'a>;
+
 /// One way to place samples.
 pub trait Policy: Sync {
     /// What people call it on the command line.
     fn name(&self) -> &'static str;
+
     /// Whether a rank may train on other samples than the order says, and some samples are not used at all.
     fn substitutes(&self) -> bool {
         false
     }
-    /// Decides for all ranks.
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported>;
+
+    /// What these ranks work out for all, rank by rank. What one rank finds does not depend on who is asked with it; but
+    /// ranks of one process have it faster together.
+    fn work(&self, brief: &Brief, ranks: Range<u32>) -> Vec<Work> {
+        let _ = brief;
+        vec![Work::Nothing; ranks.len()]
+    }
+
+    /// Each rank's part, from the shares of all in the order of their ranks. Ranks without peers have their own only. The
+    /// same shares give the same parts on every rank.
+    fn parts<'a>(&self, brief: &'a Brief, shares: &'a [Share]) -> Result<Parts<'a>, Unsupported>;
+
+    /// The first phase: the share of one rank.
+    fn share(&self, brief: &Brief, rank: Rank) -> Share {
+        let work = self.work(brief, rank.0..rank.0 + 1);
+        Share {
+            rank,
+            paces: Paces::of(&brief.system),
+            work: work.into_iter().next().unwrap_or(Work::Nothing),
+        }
+    }
+
+    /// The second phase: the part of one rank.
+    fn part(&self, brief: &Brief, shares: &[Share], rank: Rank) -> Result<Part, Unsupported> {
+        let parts = self.parts(brief, shares)?;
+        Ok(parts(rank))
+    }
+
+    /// Both phases for all ranks, where they live in one process.
+    fn plan(&self, brief: &Brief) -> Result<Vec<Part>, Unsupported> {
+        let work = self.work(brief, 0..brief.hosts.ranks());
+        let paces = Paces::of(&brief.system);
+        let share = |(rank, work)| Share {
+            rank,
+            paces: paces.clone(),
+            work,
+        };
+        let shares: Vec<Share> = brief.hosts.all().zip(work).map(share).collect();
+        let parts = self.parts(brief, &shares)?;
+        Ok(brief.hosts.all().map(parts).collect())
+    }
 }
 
 /// All policies, in the order in which they are shown.

@@ -1,54 +1,67 @@
 //! MONARCH: a host keeps what its ranks read first, until its tiers are full, and never evicts; hosts do not serve each
 //! other. What did not fit comes from the source in every epoch.
 
+use std::ops::Range;
+
+use super::picked::Choice;
 use super::placement::Room;
-use super::{Brief, Delivery, Keeping, Plan, Policy, Routes, Unsupported};
+use super::{Brief, Part, Parts, Picks, Policy, Routes, Share, Unsupported, Work};
 use crate::ids::{Epoch, Rank, SampleId, Step};
-use crate::tier_map::TierMap;
+use crate::model::Scope;
 
 pub(super) struct Monarch;
+
+fn choice(brief: &Brief) -> Choice {
+    Choice {
+        scope: brief.widest_scope().max(Scope::Host),
+        choose,
+    }
+}
 
 impl Policy for Monarch {
     fn name(&self) -> &'static str {
         "monarch"
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+    fn work(&self, brief: &Brief, ranks: Range<u32>) -> Vec<Work> {
+        choice(brief).work(brief, ranks)
+    }
+
+    fn parts<'a>(&self, brief: &'a Brief, shares: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
         brief.refuse_local()?;
-        let mut room = Room::new(brief, None);
-        let empty = TierMap::new(brief.catalog.len(), brief.system.tiers.len());
-        let mut keep = vec![empty; brief.hosts.ranks() as usize];
-        let hosts = brief.hosts.domains(crate::model::Scope::Host) as usize;
-        for host in 0..hosts {
-            first_come(brief, host, &mut room, &mut keep);
-        }
-        let fixed = |keep| Keeping::Fixed {
-            keep,
-            prefetch: Vec::new(),
-        };
-        Ok(Plan {
-            orders: brief.orders.clone(),
-            delivery: Delivery::Ahead,
-            routes: Routes::Host,
-            filling: None,
-            lockstep_epochs: 0,
-            ranks: keep.into_iter().map(fixed).collect(),
-        })
+        Ok(Box::new(move |rank| {
+            let picks = choice(brief).of(brief, shares, rank);
+            Part {
+                routes: Routes::Host,
+                keeping: picks.into_keeping(brief, false),
+                ..Part::cacheless(brief, rank)
+            }
+        }))
     }
 }
 
+/// Chooses for whole hosts, one after another, that share their tiers with nobody else.
+fn choose(brief: &Brief, ranks: Range<u32>) -> Vec<Picks> {
+    let mut picks = vec![Picks::none(brief.system.tiers.len()); ranks.len()];
+    let mut room = Room::new(brief, None);
+    let mut next = ranks.start;
+    while next < ranks.end {
+        let members = brief.hosts.sharers(Scope::Host, Rank(next));
+        next = members.end;
+        let places = (members.start - ranks.start) as usize..(members.end - ranks.start) as usize;
+        first_come(brief, members, &mut room, &mut picks[places]);
+    }
+    picks
+}
+
 /// Gives a host's room to what its ranks read, in the order of the steps, until nothing more fits.
-fn first_come(brief: &Brief, host: usize, room: &mut Room, keep: &mut [TierMap]) {
-    let ranks: Vec<Rank> = brief
-        .hosts
-        .members(crate::model::Scope::Host, host)
-        .collect();
+fn first_come(brief: &Brief, ranks: Range<u32>, room: &mut Room, picks: &mut [Picks]) {
     let mut seen = vec![false; brief.catalog.len() as usize];
     let mut unseen = seen.len();
     for epoch in (0..brief.orders.epochs()).map(Epoch) {
         let order = brief.orders.epoch(epoch);
         for step in (0..brief.layout.steps()).map(Step) {
-            for &rank in &ranks {
+            for (rank, picks) in ranks.clone().map(Rank).zip(&mut *picks) {
                 for index in 0..brief.layout.local_len(rank, step) {
                     let sample: SampleId =
                         order.sample(brief.layout.dealt(rank, step, index).position);
@@ -57,12 +70,12 @@ fn first_come(brief: &Brief, host: usize, room: &mut Room, keep: &mut [TierMap])
                     }
                     unseen -= 1;
                     if let Some(tier) = room.first_fit(rank, brief.catalog.size(sample)) {
-                        keep[rank.index()].set(sample, Some(tier));
+                        picks.by_tier[tier.index()].push(sample);
                     }
                 }
             }
         }
-        if unseen == 0 || ranks.iter().all(|&rank| room.is_full(rank)) {
+        if unseen == 0 || ranks.clone().all(|rank| room.is_full(Rank(rank))) {
             return;
         }
     }

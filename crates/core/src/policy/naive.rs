@@ -1,6 +1,6 @@
 //! Every sample is read from the source when the trainer asks for it; nothing overlaps.
 
-use super::{Brief, Delivery, Plan, Policy, Unsupported};
+use super::{Brief, Delivery, Part, Parts, Policy, Share, Unsupported};
 
 pub(super) struct Naive;
 
@@ -9,7 +9,10 @@ impl Policy for Naive {
         "naive"
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
-        Ok(Plan::cacheless(brief, Delivery::OnDemand))
+    fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
+        Ok(Box::new(|rank| Part {
+            delivery: Delivery::OnDemand,
+            ..Part::cacheless(brief, rank)
+        }))
     }
 }

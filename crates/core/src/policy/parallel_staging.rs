@@ -3,10 +3,11 @@
 //! order stays. Otherwise each rank stages its own part, beginning at its share and going round, and what it does not
 //! hold is replaced by what it holds.
 
-use std::sync::Arc;
+use std::ops::Range;
 
-use super::placement::{Room, substitute};
-use super::{Brief, Delivery, Filling, Keeping, Plan, Policy, Routes, Unsupported};
+use super::placement::{Own, Room, substitute};
+use super::share::work_of;
+use super::{Brief, Filling, Keeping, Part, Parts, Policy, Routes, Share, Unsupported, Work};
 use crate::ids::{Rank, SampleId};
 use crate::tally::Count;
 use crate::tier_map::TierMap;
@@ -22,84 +23,119 @@ impl Policy for ParallelStaging {
         true
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
+    fn work(&self, brief: &Brief, ranks: Range<u32>) -> Vec<Work> {
+        let staged = |rank| Work::Staged(Staged::new(brief, Rank(rank)).samples);
+        ranks.map(staged).collect()
+    }
+
+    fn parts<'a>(&self, brief: &'a Brief, shares: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
         brief.refuse_local()?;
-        let staged: Vec<Staged> = brief
-            .hosts
-            .all()
-            .map(|rank| Staged::new(brief, rank))
-            .collect();
-        if let Some(rank) = staged.iter().position(|staged| staged.samples.is_empty()) {
+        let runs = Runs::new(brief, shares);
+        if let Some(rank) = runs.lens.iter().position(|&len| len == 0) {
             return Err(Unsupported(format!(
                 "the tiers of rank {rank} hold no sample to train on"
             )));
         }
-        let same = staged
-            .iter()
-            .all(|staged| staged.samples.len() == brief.catalog.len() as usize);
-        let loads = staged.iter().map(|staged| staged.loads.clone()).collect();
-        let (maps, own): (Vec<_>, Vec<_>) = staged
-            .into_iter()
-            .map(|staged| (staged.keep, staged.samples))
-            .unzip();
-        let maps = Arc::new(maps);
+        let same = runs.lens.iter().all(|&len| len == brief.catalog.len());
         let orders = if same {
             brief.orders.clone()
         } else {
-            let held = Arc::clone(&maps);
-            substitute(brief, own, move |rank, sample| {
-                held[rank.index()].get(sample).is_none()
-            })
+            substitute(brief, runs)
         };
-        let ranks = maps
-            .iter()
-            .map(|keep| Keeping::Fixed {
-                keep: keep.clone(),
-                prefetch: Vec::new(),
-            })
-            .collect();
-        let filling = Some(Filling { loads, same });
-        Ok(Plan {
-            orders,
-            delivery: Delivery::Ahead,
-            routes: Routes::Own,
-            filling,
-            lockstep_epochs: 0,
-            ranks,
-        })
+        Ok(Box::new(move |rank| {
+            let staged = Staged::new(brief, rank);
+            Part {
+                orders: orders.clone(),
+                routes: Routes::Own,
+                filling: Some(Filling {
+                    loads: staged.loads,
+                    same,
+                }),
+                keeping: Keeping::Fixed {
+                    keep: staged.keep,
+                    prefetch: Vec::new(),
+                },
+                ..Part::cacheless(brief, rank)
+            }
+        }))
     }
+}
+
+/// What all ranks stage. Each goes round the dataset from a place of its own, so its samples are a run of so many.
+struct Runs {
+    samples: u32,
+    /// By rank.
+    lens: Vec<u32>,
+}
+
+impl Runs {
+    fn new(brief: &Brief, shares: &[Share]) -> Self {
+        let len = |rank| match work_of(shares, rank) {
+            Some(Work::Staged(samples)) => *samples,
+            _ => Staged::new(brief, rank).samples,
+        };
+        Self {
+            samples: brief.catalog.len(),
+            lens: brief.hosts.all().map(len).collect(),
+        }
+    }
+
+    fn start(&self, rank: Rank) -> u64 {
+        start(rank, self.samples, self.lens.len() as u32)
+    }
+}
+
+impl Own for Runs {
+    fn len(&self, rank: Rank) -> u32 {
+        self.lens[rank.index()]
+    }
+
+    fn get(&self, rank: Rank, index: u32) -> SampleId {
+        around(self.start(rank) + u64::from(index), self.samples)
+    }
+
+    fn replaces(&self, rank: Rank, sample: SampleId) -> bool {
+        let behind = u64::from(sample.0) + u64::from(self.samples) - self.start(rank);
+        around(behind, self.samples).0 >= self.lens[rank.index()]
+    }
+}
+
+/// Where a rank begins: at its even share.
+fn start(rank: Rank, samples: u32, ranks: u32) -> u64 {
+    u64::from(rank.0) * u64::from(samples) / u64::from(ranks)
+}
+
+fn around(number: u64, samples: u32) -> SampleId {
+    SampleId((number % u64::from(samples)) as u32)
 }
 
 /// What one rank stages: from its share on, round the dataset, until a sample does not fit any more. A shared tier
 /// counts with the rank's even part of it.
 struct Staged {
     keep: TierMap,
-    samples: Vec<SampleId>,
+    samples: u32,
     loads: Vec<Count>,
 }
 
 impl Staged {
     fn new(brief: &Brief, rank: Rank) -> Self {
-        let (count, ranks) = (
-            u64::from(brief.catalog.len()),
-            u64::from(brief.hosts.ranks()),
-        );
+        let samples = brief.catalog.len();
         let tiers = brief.system.tiers.len();
         let mut room = Room::of_rank(brief, rank);
         let mut staged = Self {
-            keep: TierMap::new(brief.catalog.len(), tiers),
-            samples: vec![],
+            keep: TierMap::new(samples, tiers),
+            samples: 0,
             loads: vec![Count::default(); tiers],
         };
-        let start = u64::from(rank.0) * count / ranks;
-        for step in 0..count {
-            let sample = SampleId(((start + step) % count) as u32);
+        let start = start(rank, samples, brief.hosts.ranks());
+        for step in 0..samples {
+            let sample = around(start + u64::from(step), samples);
             let bytes = brief.catalog.size(sample);
             let Some(tier) = room.first_fit(rank, bytes) else {
                 break;
             };
             staged.keep.set(sample, Some(tier));
-            staged.samples.push(sample);
+            staged.samples += 1;
             staged.loads[tier.index()].reads += 1;
             staged.loads[tier.index()].bytes += bytes;
         }

@@ -1,6 +1,6 @@
 //! No stall ever: the lower bound that the others are measured against. Not realisable.
 
-use super::{Brief, Delivery, Plan, Policy, Unsupported};
+use super::{Brief, Delivery, Part, Parts, Policy, Share, Unsupported};
 
 pub(super) struct Perfect;
 
@@ -9,7 +9,10 @@ impl Policy for Perfect {
         "perfect"
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
-        Ok(Plan::cacheless(brief, Delivery::Instant))
+    fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
+        Ok(Box::new(|rank| Part {
+            delivery: Delivery::Instant,
+            ..Part::cacheless(brief, rank)
+        }))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Assignment, Brief, Delivery, Filling, Keeping, Plan, Routes};
+use super::{Assignment, Brief, Delivery, Filling, Keeping, Part, Parts, Routes};
 use crate::assign;
 use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, Position, Rank, SampleId, Step, TierId};
@@ -23,18 +23,18 @@ pub struct Room {
 impl Room {
     /// All tiers empty; with `only`, the others have no room.
     pub fn new(brief: &Brief, only: Option<TierId>) -> Self {
-        let hosts = brief.hosts;
+        let hosts = brief.hosts.clone();
         let mut tiers = vec![(Scope::Rank, vec![Bytes(0); hosts.ranks() as usize])];
         for (id, tier) in brief.system.cache_tiers() {
-            let capacity = if only.is_none_or(|only| only == id) {
-                tier.capacity
+            let domains = 0..hosts.domains(tier.scope) as usize;
+            let free = if only.is_none_or(|only| only == id) {
+                domains
+                    .map(|domain| brief.domain_capacity(id, domain))
+                    .collect()
             } else {
-                Bytes(0)
+                vec![Bytes(0); domains.len()]
             };
-            tiers.push((
-                tier.scope,
-                vec![capacity; hosts.domains(tier.scope) as usize],
-            ));
+            tiers.push((tier.scope, free));
         }
         Self { hosts, tiers }
     }
@@ -44,7 +44,7 @@ impl Room {
         let mut room = Self::new(brief, None);
         for (scope, free) in &mut room.tiers {
             let domain = room.hosts.domain(*scope, rank);
-            free[domain].0 /= room.hosts.members(*scope, domain).count() as u64;
+            free[domain].0 /= room.hosts.members(*scope, domain).len() as u64;
         }
         room
     }
@@ -105,18 +105,18 @@ impl Room {
 /// room, else to the next rank that has room. What fits nowhere has no holder.
 pub(super) struct Spread {
     pub(super) homes: Arc<Homes>,
-    keep: Vec<TierMap>,
+    /// By rank and tier.
     loads: Vec<Vec<Count>>,
 }
 
 impl Spread {
     /// Over all tiers, or over `only` one.
     pub(super) fn new(brief: &Brief, only: Option<TierId>) -> Self {
-        let (samples, ranks) = (brief.catalog.len(), brief.hosts.ranks());
+        let samples = brief.catalog.len();
+        let ranks = brief.hosts.ranks();
         let tiers = brief.system.tiers.len();
         let mut room = Room::new(brief, only);
         let mut homes = Homes::none(samples);
-        let mut keep = vec![TierMap::new(samples, tiers); ranks as usize];
         let mut loads = vec![vec![Count::default(); tiers]; ranks as usize];
         // Room only shrinks: once a size has fitted nowhere, nothing of that size or above will.
         let mut hopeless = Bytes(u64::MAX);
@@ -134,44 +134,54 @@ impl Spread {
                 continue;
             };
             homes.set(sample, Some(Home { rank, tier }));
-            keep[rank.index()].set(sample, Some(tier));
             let load = &mut loads[rank.index()][tier.index()];
             load.reads += 1;
             load.bytes += bytes;
         }
         Self {
             homes: Arc::new(homes),
-            keep,
             loads,
         }
     }
 
-    /// A plan that brings the spread in before training, and deals batches by holder where the job asks for it.
-    pub(super) fn into_plan(self, brief: &Brief, delivery: Delivery) -> Plan {
+    /// Parts that bring the spread in before training, and deal batches by holder where the job asks for it.
+    pub(super) fn into_parts(self, brief: &Brief, delivery: Delivery) -> Parts<'_> {
         let orders = dealt_by(brief, &self.homes);
-        self.into_plan_with(orders, delivery)
+        self.into_parts_with(brief, orders, delivery)
     }
 
-    /// A plan that brings the spread in before training, with orders of the policy's own.
-    pub(super) fn into_plan_with(self, orders: Orders, delivery: Delivery) -> Plan {
-        Plan {
-            orders,
+    /// Parts that bring the spread in before training, with orders of the policy's own.
+    pub(super) fn into_parts_with(
+        self,
+        brief: &Brief,
+        orders: Orders,
+        delivery: Delivery,
+    ) -> Parts<'_> {
+        Box::new(move |rank| Part {
+            orders: orders.clone(),
             delivery,
             routes: Routes::Caches,
             filling: Some(Filling {
-                loads: self.loads,
+                loads: self.loads[rank.index()].clone(),
                 same: false,
             }),
-            lockstep_epochs: 0,
-            ranks: self
-                .keep
-                .into_iter()
-                .map(|keep| Keeping::Fixed {
-                    keep,
-                    prefetch: Vec::new(),
-                })
-                .collect(),
+            keeping: kept_at_home(brief, &self.homes, rank),
+            ..Part::cacheless(brief, rank)
+        })
+    }
+}
+
+/// A rank keeps for good what has its home there.
+pub(super) fn kept_at_home(brief: &Brief, homes: &Homes, rank: Rank) -> Keeping {
+    let mut keep = TierMap::new(brief.catalog.len(), brief.system.tiers.len());
+    for sample in brief.catalog.samples() {
+        if let Some(home) = homes.get(sample).filter(|home| home.rank == rank) {
+            keep.set(sample, Some(home.tier));
         }
+    }
+    Keeping::Fixed {
+        keep,
+        prefetch: Vec::new(),
     }
 }
 
@@ -202,30 +212,35 @@ pub(super) fn most_used_first(count: usize, uses: impl Fn(usize) -> u32) -> Vec<
     sorted
 }
 
-/// The orders with every access that `replace` names replaced by a sample of the rank's `own`, which it goes through
-/// in a shuffled order of its own each epoch.
-pub(super) fn substitute(
-    brief: &Brief,
-    own: Vec<Vec<SampleId>>,
-    replace: impl Fn(Rank, SampleId) -> bool + Send + Sync + 'static,
-) -> Orders {
-    let (layout, hosts, samples) = (brief.layout.clone(), brief.hosts, brief.catalog.len());
+/// What ranks hold, and train on in place of what they do not.
+pub(super) trait Own: Send + Sync + 'static {
+    /// How many samples a rank has to train on instead.
+    fn len(&self, rank: Rank) -> u32;
+    /// One of them.
+    fn get(&self, rank: Rank, index: u32) -> SampleId;
+    /// Whether a rank trains on something else in the place of this sample.
+    fn replaces(&self, rank: Rank, sample: SampleId) -> bool;
+}
+
+/// The orders with every access that `own` replaces to one of a rank's own samples, which it goes through in a shuffled
+/// order of its own each epoch.
+pub(super) fn substitute(brief: &Brief, own: impl Own) -> Orders {
+    let layout = brief.layout.clone();
+    let hosts = brief.hosts.clone();
+    let samples = brief.catalog.len();
     brief.orders.rewritten(move |epoch, order| {
         let mut forward: Vec<SampleId> = (0..order.len())
             .map(|position| order.sample(Position(position)))
             .collect();
-        for rank in hosts.all() {
-            let own = &own[rank.index()];
-            if own.is_empty() {
-                continue;
-            }
-            let shuffle = Feistel::new(own.len() as u32, own_key(epoch, rank));
+        for rank in hosts.all().filter(|rank| own.len(*rank) > 0) {
+            let len = own.len(rank);
+            let shuffle = Feistel::new(len, own_key(epoch, rank));
             let mut turn = 0;
             for step in (0..layout.steps()).map(Step) {
                 for index in 0..layout.local_len(rank, step) {
                     let slot = &mut forward[layout.dealt(rank, step, index).position.0 as usize];
-                    if replace(rank, *slot) {
-                        *slot = own[shuffle.at(turn % own.len() as u32) as usize];
+                    if own.replaces(rank, *slot) {
+                        *slot = own.get(rank, shuffle.at(turn % len));
                         turn = turn.wrapping_add(1);
                     }
                 }

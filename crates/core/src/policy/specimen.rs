@@ -1,10 +1,12 @@
-//! A policy's plan for the smallest job there is. What is the same for all jobs of a policy can be seen in it: whether a
+//! A rank's part of a policy's plan for the smallest job there is. What is the same for all jobs of a policy can be seen in it: whether a
 //! loader can carry it out, whether it keeps anything, how samples come in. So nobody needs lists of names.
 
 use std::sync::Arc;
 
-use super::{Assignment, Brief, Delivery, POLICIES, Plan, Policy};
+use super::{Assignment, Brief, Capacities, Delivery, POLICIES, Part, Policy};
 use crate::catalog::Catalog;
+use crate::held::Held;
+use crate::ids::Rank;
 use crate::model::{Beyond, Contention, Curve, Hosts, Scope, System, Tier};
 use crate::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use crate::units::{Bytes, Rate, Seconds};
@@ -23,7 +25,7 @@ pub struct Traits {
 impl Traits {
     /// Of a policy.
     pub fn of(policy: &dyn Policy) -> Self {
-        let Some(plan) = plan(policy) else {
+        let Some(part) = part(policy) else {
             return Self {
                 is_real: false,
                 keeps: false,
@@ -31,9 +33,9 @@ impl Traits {
             };
         };
         Self {
-            is_real: plan.only_simulated().is_none(),
-            keeps: plan.keeps(),
-            on_demand: plan.delivery == Delivery::OnDemand,
+            is_real: part.only_simulated().is_none(),
+            keeps: part.keeps(),
+            on_demand: part.delivery == Delivery::OnDemand,
         }
     }
 }
@@ -44,8 +46,10 @@ pub fn real() -> impl Iterator<Item = &'static dyn Policy> {
     all.filter(|policy| Traits::of(*policy).is_real)
 }
 
-fn plan(policy: &dyn Policy) -> Option<Plan> {
-    policy.plan(&smallest()?).ok()
+fn part(policy: &dyn Policy) -> Option<Part> {
+    let brief = smallest()?;
+    let share = policy.share(&brief, Rank(0));
+    policy.part(&brief, &[share], Rank(0)).ok()
 }
 
 /// One rank, one sample, memory for it.
@@ -83,11 +87,12 @@ fn smallest() -> Option<Brief> {
         orders: Orders::new(Shuffle::Sequential, 1, 1).ok()?,
         layout: Layout::new(layout).ok()?,
         system: Arc::new(system),
+        capacities: Capacities::Same,
         hosts: Hosts::new(1, 1),
         assignment: Assignment::Order,
         peers: true,
         start: Mark::START,
-        held: Arc::new([]),
+        held: Held::nothing(),
     })
 }
 

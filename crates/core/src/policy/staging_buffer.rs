@@ -1,6 +1,6 @@
 //! The staging buffer is filled ahead from the source and nothing is kept: double buffering and `tf.data`.
 
-use super::{Brief, Delivery, Plan, Policy, Unsupported};
+use super::{Brief, Part, Parts, Policy, Share, Unsupported};
 
 pub(super) struct StagingBuffer;
 
@@ -9,7 +9,7 @@ impl Policy for StagingBuffer {
         "staging-buffer"
     }
 
-    fn plan(&self, brief: &Brief) -> Result<Plan, Unsupported> {
-        Ok(Plan::cacheless(brief, Delivery::Ahead))
+    fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
+        Ok(Box::new(|rank| Part::cacheless(brief, rank)))
     }
 }

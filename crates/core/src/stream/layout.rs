@@ -256,6 +256,16 @@ impl Layout {
         self.positions
     }
 
+    /// Which offsets a rank gets.
+    pub(crate) fn deal(&self) -> Deal {
+        self.deal
+    }
+
+    /// Positions that are dealt and belong to a step.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
+    }
+
     /// A rank's part of a step.
     #[inline]
     pub(super) fn share(&self, rank: Rank, step: Step) -> Share {

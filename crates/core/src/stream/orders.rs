@@ -192,6 +192,14 @@ impl Orders {
         }
     }
 
+    /// What the orders are drawn from; none where they were rewritten.
+    pub(crate) fn shuffle(&self) -> Option<&Shuffle> {
+        match &self.shared.making {
+            Making::Drawn(shuffle) => Some(shuffle),
+            Making::Rewritten { .. } => None,
+        }
+    }
+
     /// How many epochs' tables the window keeps at once; `None` where orders are computed.
     pub(crate) fn window_epochs(&self) -> Option<u32> {
         (!self.shared.computed).then_some(self.shared.window.epochs_max as u32)

@@ -210,9 +210,9 @@ impl Shared {
 
 impl Work for Shared {
     fn work(&self) -> bool {
-        let worked = self.guarded(|| Worker::new(self).work());
+        let did = self.guarded(|| Worker::new(self).work());
         // Before a thread sleeps it takes some memory that others would take while they read.
-        worked.unwrap_or(false) || self.stores.arena.allocate_ahead()
+        did.unwrap_or(false) || self.stores.arena.allocate_ahead()
     }
 
     fn urgency(&self) -> f64 {

@@ -4,12 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use foresee_config::{Config, Threads, TierKind};
 use foresee_core::catalog::Catalog;
+use foresee_core::digest::Digest;
+use foresee_core::held::Held;
 use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{
-    Beyond, Contention, Curve, Decoded, Hosts, Model, Scope, System, Tier, Trainer,
+    Beyond, Contention, Curve, Decoded, Hosts, Model, Paces, Scope, System, Tier, Trainer,
 };
 use foresee_core::policy::specimen::{self, Traits};
-use foresee_core::policy::{Assignment, Brief, Policy, by_name};
+use foresee_core::policy::{Assignment, Brief, Capacities, Part, Policy, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
 use foresee_image::{Key, Pipeline};
@@ -265,18 +267,38 @@ impl JobSpec {
     ) -> Result<Brief, JobError> {
         let system = Arc::new(self.system(kept)?);
         let hosts = Hosts::new(layout.world(), 1);
-        let (catalog, assignment) = (Arc::clone(&self.catalog), self.assignment);
         Ok(Brief {
-            catalog,
+            catalog: Arc::clone(&self.catalog),
             orders,
             layout,
             system,
+            capacities: Capacities::Same,
             hosts,
-            assignment,
+            assignment: self.assignment,
             peers: false,
             start,
-            held: held.into(),
+            held: Held::by_rank(self.rank(), held),
         })
+    }
+
+    /// This rank's part of the plan. Without peers its own share is all there is to gather.
+    pub(super) fn part(&self, brief: &Brief) -> Result<Part, JobError> {
+        let policy = self.policy()?;
+        let share = policy.share(brief, self.rank());
+        let unsupported = |cause| JobError::Unsupported {
+            policy: self.policy.clone(),
+            cause,
+        };
+        let part = policy
+            .part(brief, &[share], self.rank())
+            .map_err(unsupported)?;
+        assert_eq!(part.only_simulated(), None, "{}", self.policy);
+        Ok(part)
+    }
+
+    /// The digest of all that this rank's plan is made from.
+    pub fn digest(&self, brief: &Brief) -> Digest {
+        brief.digest(&self.policy, &Paces::of(&brief.system))
     }
 
     /// What reads cost, as far as it is known.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use foresee_config::{Tier, TierKind};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
+use foresee_core::policy::Part;
 use foresee_core::policy::specimen::Traits;
 use foresee_core::units::Bytes;
 
@@ -221,15 +222,12 @@ impl Job {
         let kept = stores.capacities();
         let course = (consumer.layout.clone(), consumer.mark);
         let brief = spec.brief(self.orders(), course, &kept, held)?;
-        let policy = spec.policy()?;
-        let unsupported = |cause| JobError::Unsupported {
-            policy: spec.policy.clone(),
-            cause,
+        let part = Part {
+            held: held.to_vec(),
+            ..spec.part(&brief)?
         };
-        let mut plan = policy.plan(&brief).map_err(unsupported)?;
-        assert_eq!(plan.only_simulated(), None, "{}", spec.policy);
         let model = spec.model(&brief);
-        let engine = Engine::new(&brief, &mut plan, Arc::clone(&model), spec.rank());
+        let engine = Engine::new(&brief, part, Arc::clone(&model));
         Ok(Desk::new(
             engine,
             model,

@@ -10,7 +10,7 @@ use foresee_core::ids::SampleId;
 use super::explore;
 use crate::arena::{Arena, Filling, Keeps};
 use crate::sync::{Mutex, thread, whole};
-use crate::tier::{Kept, MemoryTier, Tier};
+use crate::tier::{Kept, MemoryTier, Shared, Tier};
 
 const LEN: usize = 64;
 
@@ -67,7 +67,7 @@ fn an_evicted_sample_lives_until_its_last_user_is_done() {
         assert_eq!(tier.keep(SampleId(1), &[1; LEN], None).unwrap(), Kept::Yes);
         let lending = Arc::clone(&tier);
         let trainer = thread::spawn(move || {
-            if let Some(block) = lending.share(SampleId(1)) {
+            if let Shared::Block(block) = lending.share(SampleId(1)) {
                 check(block.bytes(), 1);
             }
         });
@@ -76,7 +76,9 @@ fn an_evicted_sample_lives_until_its_last_user_is_done() {
             evicting.evict(SampleId(1));
             // There is room for one only: it has to wait for the other's last user, or goes without.
             if evicting.keep(SampleId(2), &[2; LEN], None).unwrap() == Kept::Yes {
-                let block = evicting.share(SampleId(2)).unwrap();
+                let Shared::Block(block) = evicting.share(SampleId(2)) else {
+                    panic!("nobody else evicts it")
+                };
                 check(block.bytes(), 2);
             }
         });
@@ -105,7 +107,7 @@ fn samples_of_one_tier_are_read_kept_and_evicted_at_once() {
                 if tier.keep(own, &data, None).unwrap() == Kept::Yes {
                     *whole(kept.lock()) += 1;
                 }
-                if let Some(block) = tier.share(other) {
+                if let Shared::Block(block) = tier.share(other) {
                     check(block.bytes(), other.0 as u8);
                 }
                 tier.evict(other);

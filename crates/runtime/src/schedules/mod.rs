@@ -1,19 +1,26 @@
 //! What threads share, under many schedules: shuttle runs a test again and again, each time with another order in which
 //! threads take their steps, and fails where one of them ends badly: an assertion, or threads that all wait for each other.
 //!
-//! Here are the parts that only this crate can name; whole jobs are in `tests/schedules.rs`. `tools/planted` has bugs that
-//! these tests must find.
+//! The tests here are of the parts that only this crate can name; those of whole jobs are in `tests/schedules.rs`.
+//! `tools/planted` has bugs that they must find.
 
+#[cfg(test)]
 mod arena;
+#[cfg(test)]
+mod disk;
+#[cfg(test)]
 mod pool;
+#[cfg(test)]
 mod transport;
+
+pub use shuttle::thread;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
 /// Schedules of each kind. Both are drawn from the same seed on each run, so that a test that passed passes again.
-const RANDOM: usize = 6_000;
-const FEW_PREEMPTIONS: usize = 6_000;
+const RANDOM: usize = 5_000;
+const FEW_PREEMPTIONS: usize = 5_000;
 const SEED: u64 = 0x0f0_2e5ee;
 
 /// Preemptions of a schedule that has few: most bugs need no more than two or three at the right places, which drawing
@@ -24,7 +31,7 @@ const PREEMPTIONS: usize = 3;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Runs a test under many schedules.
-pub(crate) fn explore(test: impl Fn() + Send + Sync + Copy + 'static) {
+pub fn explore(test: impl Fn() + Send + Sync + Copy + 'static) {
     run(RandomScheduler::new_from_seed(SEED, RANDOM), test);
     let few = PctScheduler::new_from_seed(SEED, PREEMPTIONS, FEW_PREEMPTIONS);
     run(few, test);

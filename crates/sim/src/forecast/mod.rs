@@ -179,14 +179,14 @@ pub fn forecast(
     let foresight = Foresight::new(
         job.brief.orders.clone(),
         job.brief.layout.clone(),
-        job.brief.hosts,
+        job.brief.hosts.clone(),
     );
     let foresight_bytes = foresight.memory_bytes() + HOME_BYTES * u64::from(catalog.len());
     let stall_cause = cause(&estimate);
     Ok(Forecast {
         scenario: scenario.name.clone(),
         policy: policy.name().to_owned(),
-        digest: job.digest(scenario, policy.name()).to_string(),
+        digest: job.digest(policy.name()).to_string(),
         job: facts(scenario, &job),
         predicted_on: small.part(),
         total_s: estimate.total_s,

@@ -3,7 +3,7 @@
 use foresee_core::foresight::Foresight;
 use foresee_core::homes::Homes;
 use foresee_core::ids::{Epoch, Rank, SampleId, Step};
-use foresee_core::policy::{Keeping, Plan};
+use foresee_core::policy::Part;
 use serde::Serialize;
 
 use crate::job::Job;
@@ -89,15 +89,15 @@ pub struct Use {
     pub rank: u32,
 }
 
-/// The samples of a local batch.
-pub fn local_batch(job: &Job, plan: &Plan, at: Where) -> Result<LocalBatch, OutOfRange> {
+/// The samples of a local batch. What is looked at is common to all ranks, so any rank's part will do.
+pub fn local_batch(job: &Job, part: &Part, at: Where) -> Result<LocalBatch, OutOfRange> {
     let layout = &job.brief.layout;
-    within("epoch", at.epoch, plan.orders.epochs())?;
+    within("epoch", at.epoch, part.orders.epochs())?;
     within("step", at.step, layout.steps())?;
     within("rank", at.rank, layout.world())?;
     let (rank, step) = (Rank(at.rank), Step(at.step));
-    let order = plan.orders.epoch(Epoch(at.epoch));
-    let homes = homes(plan);
+    let order = part.orders.epoch(Epoch(at.epoch));
+    let homes = homes(part);
     let indices = 0..layout.local_len(rank, step);
     let samples = indices.map(|index| order.sample(layout.dealt(rank, step, index).position));
     let samples = samples.map(|id| sample(job, homes, id)).collect();
@@ -110,14 +110,14 @@ pub fn local_batch(job: &Job, plan: &Plan, at: Where) -> Result<LocalBatch, OutO
 }
 
 /// When a sample is used, and by whom.
-pub fn uses(job: &Job, plan: &Plan, id: u32) -> Result<Uses, OutOfRange> {
+pub fn uses(job: &Job, part: &Part, id: u32) -> Result<Uses, OutOfRange> {
     within("sample", id, job.brief.catalog.len())?;
     let foresight = Foresight::new(
-        plan.orders.clone(),
+        part.orders.clone(),
         job.brief.layout.clone(),
-        job.brief.hosts,
+        job.brief.hosts.clone(),
     );
-    let epochs = (0..plan.orders.epochs()).map(Epoch);
+    let epochs = (0..part.orders.epochs()).map(Epoch);
     let mut epochs_used = 0;
     let mut uses = Vec::new();
     for found in epochs.filter_map(|epoch| foresight.user(SampleId(id), epoch)) {
@@ -132,7 +132,7 @@ pub fn uses(job: &Job, plan: &Plan, id: u32) -> Result<Uses, OutOfRange> {
     }
     let first_reader = uses.first().map(|first| first.rank);
     Ok(Uses {
-        sample: sample(job, homes(plan), SampleId(id)),
+        sample: sample(job, homes(part), SampleId(id)),
         first_reader,
         epochs_used,
         uses,
@@ -151,11 +151,8 @@ fn within(what: &'static str, asked: u32, count: u32) -> Result<(), OutOfRange> 
     }
 }
 
-fn homes(plan: &Plan) -> Option<&Homes> {
-    match plan.ranks.first()? {
-        Keeping::Homes { homes, .. } => Some(homes),
-        Keeping::Nothing | Keeping::Fixed { .. } | Keeping::Reuse { .. } => None,
-    }
+fn homes(part: &Part) -> Option<&Homes> {
+    part.homes().map(|homes| &**homes)
 }
 
 fn sample(job: &Job, homes: Option<&Homes>, id: SampleId) -> Sample {

@@ -21,7 +21,7 @@ use foresee_core::causes::Causes;
 use foresee_core::engine::Consumed;
 use foresee_core::ids::{Rank, SampleId, Step, TierId};
 use foresee_core::model::Model;
-use foresee_core::policy::{Plan, Policy};
+use foresee_core::policy::{Part, Policy};
 use foresee_core::tally::{Event, Tally};
 use foresee_core::units::{Bytes, Seconds};
 
@@ -46,7 +46,7 @@ pub fn run(job: &Job, policy: &dyn Policy, progress: impl FnMut(u64)) -> Outcome
 pub fn run_detailed(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64)) -> Detailed {
     progress(0);
     match policy.plan(&job.brief) {
-        Ok(plan) => Prediction::new(job, plan).finish(policy.name(), &mut progress),
+        Ok(parts) => Prediction::new(job, parts).finish(policy.name(), &mut progress),
         Err(reason) => Detailed::without_run(Outcome::unsupported(
             policy.name(),
             reason.0,
@@ -92,18 +92,18 @@ struct Prediction<'a> {
 }
 
 impl<'a> Prediction<'a> {
-    fn new(job: &'a Job, mut plan: Plan) -> Self {
+    fn new(job: &'a Job, parts: Vec<Part>) -> Self {
         let brief = &job.brief;
         let tiers = brief.system.tiers.len();
-        let mut copies = Copies::for_plan(brief, &plan);
-        let ranks: Vec<RankState> = brief
-            .hosts
-            .all()
-            .map(|rank| RankState::new(job, &mut plan, rank))
+        let mut copies = Copies::for_plan(brief, &parts);
+        let fillings = fill::of(&parts);
+        let ranks: Vec<RankState> = parts
+            .into_iter()
+            .map(|part| RankState::new(job, part))
             .collect();
         let (mut startup, mut filled) = (Seconds::ZERO, Tally::new(tiers));
-        if let Some(filling) = &plan.filling {
-            (startup, filled) = fill::fill(job, filling);
+        if !fillings.is_empty() {
+            (startup, filled) = fill::fill(job, &fillings);
             for (rank, state) in brief.hosts.all().zip(&ranks) {
                 copies.record_all(state.engine.holdings(), rank);
             }

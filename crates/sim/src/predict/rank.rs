@@ -7,9 +7,9 @@ use std::sync::Arc;
 use foresee_core::causes::Causes;
 use foresee_core::engine::lanes::Lanes;
 use foresee_core::engine::{Awaited, Engine};
-use foresee_core::ids::{Rank, TierId};
+use foresee_core::ids::TierId;
 use foresee_core::model::Origin;
-use foresee_core::policy::Plan;
+use foresee_core::policy::Part;
 use foresee_core::tally::Tally;
 use foresee_core::units::{Bytes, Seconds};
 
@@ -74,10 +74,10 @@ pub(super) struct RankState {
 }
 
 impl RankState {
-    pub(super) fn new(job: &Job, plan: &mut Plan, rank: Rank) -> Self {
+    pub(super) fn new(job: &Job, part: Part) -> Self {
         let system = &job.brief.system;
         let tiers = system.tiers.len();
-        let engine = Engine::new(&job.brief, plan, Arc::clone(&job.model), rank);
+        let engine = Engine::new(&job.brief, part, Arc::clone(&job.model));
         let lanes = Lanes::new(engine.threads(), system.threads());
         Self {
             engine,

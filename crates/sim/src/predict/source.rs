@@ -142,9 +142,7 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use foresee_core::model::{
-        Beyond, Contention, Curve, Decoded, Scope, System, Tier, Trainer,
-    };
+    use foresee_core::model::{Beyond, Contention, Curve, Decoded, Scope, System, Tier, Trainer};
     use foresee_core::units::Rate;
 
     use super::*;

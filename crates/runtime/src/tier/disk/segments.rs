@@ -15,6 +15,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::error::DiskError;
 use super::folder::{Folder, data_name};
 use crate::extents::Extent;
+use crate::sync::others_may_come;
 use crate::tier::check_may_write;
 
 /// The shape of the space.
@@ -92,6 +93,7 @@ impl Segments {
     /// Reads the ranges, one after another.
     pub(super) fn read(&self, parts: &[Extent], mut into: &mut [u8]) -> io::Result<()> {
         for (segment, offset, len) in self.pieces(parts) {
+            others_may_come();
             let (head, tail) = std::mem::take(&mut into).split_at_mut(len);
             self.file(segment)?.read_exact_at(head, offset)?;
             into = tail;
@@ -103,6 +105,7 @@ impl Segments {
     pub(super) fn write(&self, parts: &[Extent], mut data: &[u8]) -> io::Result<()> {
         check_may_write();
         for (segment, offset, len) in self.pieces(parts) {
+            others_may_come();
             let (head, tail) = data.split_at(len);
             self.file(segment)?.write_all_at(head, offset)?;
             data = tail;

@@ -1,0 +1,169 @@
+//! Whole jobs under many schedules: whatever threads do in whatever order, the trainer gets the samples of its stream, whole
+//! and in order; moving and closing lose nothing and leave nobody waiting; all threads end. Shuttle sees threads that wait
+//! for ever, and the tests see the rest.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use foresee_config::{Threads, TierKind};
+use foresee_core::ids::SampleId;
+use foresee_core::stream::Shuffle;
+use foresee_runtime::job::{Asked, Job, JobError, JobSpec, Sample};
+use foresee_runtime::schedules::{explore, thread};
+use foresee_runtime::source::{ReadError, Source};
+use foresee_runtime::stamp::Stamp;
+
+use self::common::{Made, batches, job_spec, tier};
+
+/// A source whose reads take long enough for anything to happen meanwhile.
+struct Slow(Made);
+
+impl Source for Slow {
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
+        thread::yield_now();
+        let read = self.0.read(sample, into);
+        thread::yield_now();
+        read
+    }
+
+    fn name(&self, sample: SampleId) -> String {
+        self.0.name(sample)
+    }
+}
+
+const SAMPLES: u32 = 4;
+
+/// Two threads, room for two samples in staging and for half of them in memory.
+fn small(source: &Made) -> JobSpec {
+    let mut spec = job_spec(source);
+    spec.source = Arc::new(Slow(source.clone()));
+    spec.shuffle = Shuffle::Sequential;
+    spec.epochs = 2;
+    spec.config.staging.capacity_bytes = 2 * source.largest();
+    spec.config.staging.threads = Threads::Number(2);
+    spec.config.tiers = vec![tier(TierKind::Memory, source.total() / 2)];
+    spec
+}
+
+/// Looks at a sample, lets others go on, and looks again.
+fn check(source: &Made, sample: &Sample) {
+    for _ in 0..2 {
+        assert_eq!(sample.lease.bytes(), source.content(sample.id));
+        thread::yield_now();
+    }
+}
+
+/// What is left of a job, sample by sample.
+fn rest(job: &Job, source: &Made) -> Vec<u32> {
+    let samples = batches(job).flat_map(|batch| batch.samples);
+    let samples = samples.inspect(|sample| check(source, sample));
+    samples.map(|sample| sample.id.0).collect()
+}
+
+#[test]
+fn a_stream_comes_whole_and_in_order() {
+    explore(|| {
+        let source = Made::equal(SAMPLES, 1);
+        let job = Job::new(small(&source)).unwrap();
+        assert_eq!(rest(&job, &source), [0, 1, 2, 3, 0, 1, 2, 3]);
+        job.close();
+    });
+}
+
+#[test]
+fn closing_ends_whatever_is_under_way_and_leaves_leases_alone() {
+    explore(|| {
+        let source = Made::equal(SAMPLES, 1);
+        let job = Arc::new(Job::new(small(&source)).unwrap());
+        let Asked::Batch(held) = job.next_batch(Duration::MAX / 4).unwrap() else {
+            panic!("the first sample comes")
+        };
+        let closing = Arc::clone(&job);
+        let closer = thread::spawn(move || closing.close());
+        let mut came = 1;
+        loop {
+            match job.next_batch(Duration::MAX / 4) {
+                Ok(Asked::Batch(batch)) => {
+                    came += 1;
+                    check(&source, &batch.samples[0]);
+                }
+                // It was closed between the arrival of the sample and its handing over; asked again, it says so.
+                Ok(Asked::NotYet) => {}
+                Ok(Asked::End) => {
+                    assert_eq!(came, 2 * SAMPLES);
+                    break;
+                }
+                Err(error) => {
+                    assert!(matches!(error, JobError::Closed), "{error}");
+                    break;
+                }
+            }
+        }
+        closer.join().unwrap();
+        check(&source, &held.samples[0]);
+    });
+}
+
+#[test]
+fn a_move_drops_what_was_begun_and_nothing_else() {
+    explore(|| {
+        let source = Made::equal(SAMPLES, 1);
+        let job = Job::new(small(&source)).unwrap();
+        let Asked::Batch(first) = job.next_batch(Duration::MAX / 4).unwrap() else {
+            panic!("the first sample comes")
+        };
+        job.seek(1).unwrap();
+        check(&source, &first.samples[0]);
+        // It is given back while threads stage for where the job is now.
+        let giving = thread::spawn(move || drop(first));
+        assert_eq!(rest(&job, &source), [0, 1, 2, 3]);
+        giving.join().unwrap();
+        job.close();
+    });
+}
+
+#[test]
+fn samples_given_back_by_others_make_room() {
+    explore(|| {
+        let source = Made::equal(SAMPLES, 1);
+        let mut spec = small(&source);
+        spec.batch_size = 2;
+        let job = Job::new(spec).unwrap();
+        let mut givers = Vec::new();
+        let mut came = Vec::new();
+        for batch in batches(&job) {
+            came.extend(batch.samples.iter().map(|sample| sample.id.0));
+            let source = source.clone();
+            givers.push(thread::spawn(move || {
+                let samples = batch.samples.iter();
+                samples.for_each(|sample| check(&source, sample));
+            }));
+        }
+        assert_eq!(came, [0, 1, 2, 3, 0, 1, 2, 3]);
+        for giver in givers {
+            giver.join().unwrap();
+        }
+        job.close();
+    });
+}
+
+#[test]
+fn jobs_that_share_threads_both_get_theirs() {
+    explore(|| {
+        let trainers = [1, 2].map(|seed| {
+            thread::spawn(move || {
+                let source = Made::equal(2, seed);
+                let job = Job::new(small(&source)).unwrap();
+                assert_eq!(rest(&job, &source), [0, 1, 0, 1]);
+                job.close();
+            })
+        });
+        for trainer in trainers {
+            trainer.join().unwrap();
+        }
+    });
+}
