@@ -19,6 +19,7 @@
 //! No call allocates per access: queues keep their capacity, reads are small values.
 
 mod ahead;
+mod homes;
 mod keeper;
 pub mod lanes;
 mod pool;
