@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use foresee_core::engine::{Evicted, Lane, Next, Read};
 use foresee_core::homes::Home;
-use foresee_core::ids::{Rank, SampleId};
+use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::model::Origin;
 use foresee_core::tally::Event;
 use foresee_core::units::{Bytes, Pace, Seconds};
@@ -23,7 +23,7 @@ pub(super) enum Doer {
     /// A loader thread, for the staged sample of this place.
     Staging { place: u64 },
     /// A loader thread, for a tier.
-    Tier(foresee_core::ids::TierId),
+    Tier(TierId),
     /// The trainer itself, on demand.
     Trainer,
 }
@@ -119,10 +119,8 @@ impl Prediction<'_> {
 
     /// A read begins.
     pub(super) fn begin(&mut self, rank: Rank, doer: Doer, read: Read) {
+        self.forget_evicted(rank);
         let state = &mut self.ranks[rank.index()];
-        for Evicted { sample, tier, .. } in state.engine.evicted().filter(|copy| copy.shared) {
-            self.copies.remove(sample, tier, rank);
-        }
         if let Some(lane) = doer.lane() {
             state.lanes.begin(lane);
         }
@@ -153,6 +151,14 @@ impl Prediction<'_> {
         } else {
             let fetch = self.model.fetch(read.origin, pace, read.bytes);
             self.later(fetch, Happening::Fetched(index));
+        }
+    }
+
+    /// Nobody finds a rank's copies any more that had to go.
+    fn forget_evicted(&mut self, rank: Rank) {
+        let evicted = self.ranks[rank.index()].engine.evicted();
+        for Evicted { sample, tier, .. } in evicted.filter(|copy| copy.shared) {
+            self.copies.remove(sample, tier, rank);
         }
     }
 
@@ -221,6 +227,8 @@ impl Prediction<'_> {
         if let Some(tier) = state.engine.complete(&read) {
             self.copies.record(read.sample, tier, rank, Seconds::ZERO);
         }
+        self.forget_evicted(rank);
+        let state = &mut self.ranks[rank.index()];
         if let Some(lane) = doer.lane() {
             state.lanes.end(lane);
         }
