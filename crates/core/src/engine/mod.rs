@@ -112,6 +112,11 @@ impl Awaited {
     pub fn sample(&self) -> SampleId {
         self.access.sample
     }
+
+    /// How much it is.
+    pub fn bytes(&self) -> Bytes {
+        self.access.bytes
+    }
 }
 
 /// What the trainer gets next.
@@ -493,6 +498,11 @@ impl Engine {
             Bytes(self.staging_capacity.0.saturating_sub(self.staging_used.0)),
             self.staging_capacity,
         )
+    }
+
+    /// Whether this rank itself reads a sample to keep it, or a copy of it, at present.
+    pub fn is_being_read(&self, sample: SampleId) -> bool {
+        self.in_flight.contains(&sample)
     }
 
     /// What the rank holds.
