@@ -93,6 +93,32 @@ sys.exit(0 if sum(len(batch) for batch in job) == 116 else 1)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+def test_a_signal_handler_may_fork_while_a_batch_is_awaited(script, folder):
+    paths = folder(40, size=2_000)
+    code = """
+import os, signal, sys, foresee
+children = []
+def fork(*_):
+    child = os.fork()
+    children[:] = [*children, child] if child else []
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(10)
+    elif len(children) == 4:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+signal.signal(signal.SIGALRM, fork)
+slow = foresee.emulate(f"forks-{os.getpid()}", mb_per_s=0.2)
+job = foresee.Job(foresee.Files(sys.argv[1:], throttle=slow), 4, 1)
+next(job)
+signal.setitimer(signal.ITIMER_REAL, 0.03, 0.03)
+steps = [batch.step for batch in job]
+ends = [os.waitpid(child, 0)[1] for child in children]
+os._exit(0 if steps == list(range(1, 10)) and not any(ends) else 1)
+"""
+    ran = script(code, *paths, timeout_s=20)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_threads_that_share_a_job_get_each_batch_once(files):
     got = [[], [], []]
     with foresee.Job(files(60), 3, 4, seed=1) as job:

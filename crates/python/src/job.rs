@@ -163,11 +163,10 @@ impl Job {
 
     /// Waits for what is asked for; None at the end. Once it is taken nothing can raise any more but a lack of memory.
     fn ask(&self, py: Python<'_>, ask: Ask) -> PyResult<Option<job::Batch>> {
-        let job = self.job(py)?;
         loop {
-            match prepare(py, &job, ask)? {
+            match self.prepare(py, ask)? {
                 Prepared::Ready => {
-                    if let Some(batch) = job.take(ask) {
+                    if let Some(batch) = self.job(py)?.take(ask) {
                         self.takers.note();
                         return Ok(Some(batch));
                     }
@@ -177,6 +176,23 @@ impl Job {
                 Prepared::End => return Ok(None),
             }
         }
+    }
+
+    /// Waits a while, then looks after signals: whatever is ready stays with the job if one of them raises. What is there
+    /// is had without letting other threads of Python run first: that takes as long as to hand a sample over.
+    ///
+    /// Handlers of the log and of signals may fork: the job is another one after each.
+    fn prepare(&self, py: Python<'_>, ask: Ask) -> PyResult<Prepared> {
+        log::drain(py)?;
+        let job = self.job(py)?;
+        let prepared = if job.prepare_at_once(ask) {
+            Prepared::Ready
+        } else {
+            py.detach(|| job.prepare(ask, PATIENCE))
+                .map_err(|wrong| errors::job(py, &wrong))?
+        };
+        py.check_signals()?;
+        Ok(prepared)
     }
 
     /// The next batch; None at the end.
@@ -229,20 +245,6 @@ impl Job {
         py.detach(|| job.reach(epoch))
             .map_err(|wrong| errors::job(py, &wrong))
     }
-}
-
-/// Waits a while, then looks after signals: whatever is ready stays with the job if one of them raises. What is there is
-/// had without letting other threads of Python run first: that takes as long as to hand a sample over.
-fn prepare(py: Python<'_>, job: &job::Job, ask: Ask) -> PyResult<Prepared> {
-    log::drain(py)?;
-    let prepared = if job.prepare_at_once(ask) {
-        Prepared::Ready
-    } else {
-        py.detach(|| job.prepare(ask, PATIENCE))
-            .map_err(|wrong| errors::job(py, &wrong))?
-    };
-    py.check_signals()?;
-    Ok(prepared)
 }
 
 #[pymethods]
@@ -329,7 +331,7 @@ impl Job {
             within: Some(epoch),
         };
         while list.len() < count {
-            match self.job(py).and_then(|job| prepare(py, &job, ask)) {
+            match self.prepare(py, ask) {
                 Ok(Prepared::Ready) => {}
                 Ok(Prepared::NotYet) => return Ok(false),
                 Ok(Prepared::End) => return Err(error(py, Kind::Foresee, TAKEN_BY_OTHERS)),

@@ -5,8 +5,9 @@
 //! host is told by its boot, a mount by its device number, which containers see alike.
 //!
 //! A stamp is as fine as the clock of its storage. A file that changed just before it was looked at may change again
-//! without a new stamp: such a stamp is not trusted later ([`Stamp::trusted`]). What is written through a mapping gets
-//! its time when the kernel notices, and may escape.
+//! without a new stamp: such a stamp is not trusted later ([`Stamp::trusted`]). What one call writes gets its time when the
+//! call begins: a call of more than 2 s may escape. What is written through a mapping gets its time when the kernel notices,
+//! and may escape.
 
 use std::io;
 use std::sync::OnceLock;
@@ -23,6 +24,12 @@ const TRUSTED_AFTER_NS: i64 = 2_000_000_000;
 
 /// Two writes within a tick of the kernel's clock may leave the same time: 10 ms where it ticks slowest.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
+
+/// Times that are whole seconds are no accident: some storages count by one or two of them.
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// A write leaves its time when it begins, and may go on for as long as a slow disk takes: 10 MB/s.
+const WRITTEN_NS_PER_BYTE: u64 = 100;
 
 /// What a stamp takes where it is written down.
 pub(crate) const STAMP_BYTES: usize = 48;
@@ -44,6 +51,29 @@ pub struct Stamp {
     pub mount: u64,
     /// Whether it had rested for so long that every later change shows.
     pub trusted: bool,
+}
+
+/// What a file's times of change come to, in few bytes: after a change something else, but for one in four billion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times(u32);
+
+impl Times {
+    pub(crate) fn new(mtime_ns: i64, ctime_ns: i64) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&mtime_ns.to_le_bytes());
+        bytes[8..].copy_from_slice(&ctime_ns.to_le_bytes());
+        Self(XxHash3_64::oneshot(&bytes) as u32)
+    }
+
+    /// As they are written down.
+    pub(crate) fn to_bytes(self) -> [u8; 4] {
+        self.0.to_le_bytes()
+    }
+
+    /// What was written down.
+    pub(crate) fn from_bytes(bytes: [u8; 4]) -> Self {
+        Self(u32::from_le_bytes(bytes))
+    }
 }
 
 impl Stamp {
@@ -138,9 +168,14 @@ impl Stamp {
         }
     }
 
-    /// Whether the file was changed so lately that a change at this moment might not show.
-    pub(crate) fn is_settling(&self) -> bool {
-        now_ns().abs_diff(self.ctime_ns) < TICK.as_nanos() as u64
+    /// How long it takes until every change shows: the file may have been changed a moment ago.
+    pub(crate) fn settles_in(&self) -> Duration {
+        settles_in(self.ctime_ns, self.size_bytes, now_ns())
+    }
+
+    /// What its times come to.
+    pub(crate) fn times(&self) -> Times {
+        Times::new(self.mtime_ns, self.ctime_ns)
     }
 
     #[allow(
@@ -165,6 +200,24 @@ impl Stamp {
 fn is_trusted(mtime_ns: i64, ctime_ns: i64, taken_ns: i64) -> bool {
     // A time of modification in the future was set by hand: the next write gives another one.
     had_rested(ctime_ns, taken_ns) && (had_rested(mtime_ns, taken_ns) || mtime_ns > taken_ns)
+}
+
+/// Changes within a tick of the storage's clock leave the same time, and so does all of one write. A clock that is far ahead
+/// of ours says nothing.
+fn settles_in(ctime_ns: i64, size_bytes: u64, now_ns: i64) -> Duration {
+    let rest_ns = if ctime_ns % SECOND_NS == 0 {
+        TRUSTED_AFTER_NS
+    } else {
+        let written_ns = size_bytes.saturating_mul(WRITTEN_NS_PER_BYTE);
+        i64::try_from(written_ns)
+            .unwrap_or(i64::MAX)
+            .clamp(TICK.as_nanos() as i64, TRUSTED_AFTER_NS)
+    };
+    let age_ns = now_ns.saturating_sub(ctime_ns);
+    if age_ns <= -rest_ns {
+        return Duration::ZERO;
+    }
+    Duration::from_nanos(rest_ns.saturating_sub(age_ns).max(0).cast_unsigned())
 }
 
 /// A time as the system gives it, in nanoseconds since 1970.
@@ -293,6 +346,46 @@ mod tests {
         );
         assert!(kind.is_file());
         assert!(stamp.is_same(&Stamp::of_file(fs::File::open(&path).unwrap()).unwrap()));
+    }
+
+    #[test]
+    fn a_file_settles_for_a_tick_of_the_clock_that_it_was_changed_by() {
+        const MS: i64 = 1_000_000;
+        const NOW_NS: i64 = 1_000 * SECOND_NS + 300 * MS;
+        let settles_in_ms = |ctime_ns| settles_in(ctime_ns, 100_000, NOW_NS).as_millis();
+        let fine = [1, -1, -4, -10, -11, 9, 10, -2_000].map(|ms| settles_in_ms(NOW_NS + ms * MS));
+        assert_eq!(fine, [11, 9, 6, 0, 0, 19, 0, 0]);
+        let whole = [1_000, 999, 998, 0, 1_001, 1_002, 1_003];
+        let whole = whole.map(|s| settles_in_ms(s * SECOND_NS));
+        assert_eq!(whole, [1_700, 700, 0, 0, 2_700, 3_700, 0]);
+    }
+
+    #[test]
+    fn a_large_file_settles_for_as_long_as_one_write_of_it_may_take() {
+        let changed_just_now_ns = 1_000 * SECOND_NS + 1;
+        let settles_in_ms = |size_bytes| {
+            settles_in(changed_just_now_ns, size_bytes, changed_just_now_ns).as_millis()
+        };
+        let sizes = [0, 100_000, 1_000_000, 16_000_000, 64_000_000, u64::MAX];
+        assert_eq!(sizes.map(settles_in_ms), [10, 10, 100, 1_600, 2_000, 2_000]);
+    }
+
+    #[test]
+    fn times_come_to_the_same_only_if_both_are_the_same() {
+        let times = KEPT.times();
+        assert_eq!(times, Times::new(KEPT.mtime_ns, KEPT.ctime_ns));
+        assert_eq!(times, Times::from_bytes(times.to_bytes()));
+        let others = [
+            Stamp {
+                mtime_ns: 5,
+                ..KEPT
+            },
+            Stamp {
+                ctime_ns: 5,
+                ..KEPT
+            },
+        ];
+        assert!(others.iter().all(|other| other.times() != times));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(crate) fn fill(job: &Job, fillings: &[(Rank, Filling)]) -> (Seconds, Tally) 
             .filter(|(_, count)| count.reads > 0)
         {
             let tier = TierId(tier as u8);
-            slowest = slowest.max(job.model.fill(tier, count.bytes, load));
+            slowest = slowest.max(job.model.fill(tier, *count, load));
             let passed_on = filling.same && *rank != Rank(0);
             let origin = if passed_on {
                 hosts.as_seen_from(*rank, Rank(0), tier)

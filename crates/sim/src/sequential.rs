@@ -6,6 +6,7 @@
 //!   staging threads are done with the one before and the trainer has freed the space.
 //! - Threads of a lane work as one that is `p` times as fast. What a read costs is fixed when it starts: the ranks (or
 //!   reads) whose last source read ends later share the source with it.
+//! - Where threads belong to the rank, all of them stage, and tiers are filled while there is nothing to stage.
 //! - Each tier's own threads have a clock of their own, which runs up to the start of the step. A sample that the plan
 //!   wants kept and that the staging threads have read counts as kept from then on.
 //! - `consume(f) = max(avail(f), consume(f-1) + size(f-1)/c)`; the next step starts when the slowest rank is done.
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
 use foresee_core::model::{Hosts, Model, Origin, SourceLoad};
-use foresee_core::policy::{Part, Policy};
+use foresee_core::policy::{Part, Policy, Threads};
 use foresee_core::tally::{Event, Tally};
 use foresee_core::units::{Bytes, Pace, Seconds};
 
@@ -47,12 +48,15 @@ struct TierLane {
 struct RankState {
     rank: Rank,
     engine: Engine,
+    /// How many threads stage.
+    stagers: u32,
     /// When the staging threads are done with what they were given.
     staging_clock: Seconds,
     /// When the space that the next sample needs was freed.
     space_since: Seconds,
     available: VecDeque<Seconds>,
-    /// What the staging threads stand at: they read in order.
+    /// What the staging threads stand at. They work as one, which reads in order, so nothing behind it could be read
+    /// meanwhile: `avail(f)` is a sum over all reads before f.
     awaited: Option<Awaited>,
     freed: VecDeque<(Seconds, Bytes)>,
     lanes: Vec<TierLane>,
@@ -181,6 +185,11 @@ impl RankState {
     /// Lets the tiers' own threads run until they are past `until`.
     fn run_tier_lanes(&mut self, shared: &mut Shared, until: Seconds) {
         for index in 0..self.lanes.len() {
+            if self.engine.threads() == Threads::OfRank {
+                // They were staging until then.
+                let lane = &mut self.lanes[index];
+                lane.clock = lane.clock.max(self.staging_clock);
+            }
             while !self.lanes[index].done && self.lanes[index].clock <= until {
                 self.settle(index);
                 let (tier, at) = (self.lanes[index].tier, self.lanes[index].clock);
@@ -236,7 +245,6 @@ impl RankState {
 
     /// Stages as far ahead as there is room.
     fn stage(&mut self, shared: &mut Shared) {
-        let staging = TierId(0);
         loop {
             let at = self.staging_clock.max(self.space_since);
             if self.pending > 0 {
@@ -256,10 +264,11 @@ impl RankState {
             };
             match next {
                 Next::Read(read) => {
-                    let threads = shared.model.threads(staging);
+                    let threads = f64::from(self.stagers);
                     let fetched =
                         at + shared.model.fetch(read.origin, read.pace, read.bytes) / threads;
-                    let staged = fetched + shared.model.stage_write() * read.bytes / threads;
+                    let write = shared.model.stage_write_among(self.stagers);
+                    let staged = fetched + write * read.bytes / threads;
                     self.account(shared, &read, fetched);
                     shared.hand_over(&read, self.rank, fetched);
                     self.keep(shared, &read, staged);
@@ -430,9 +439,17 @@ fn rank_state(job: &Job, part: Part) -> RankState {
         pending: None,
         done: false,
     });
+    let rank = part.rank;
+    let engine = Engine::new(&job.brief, part, Arc::clone(&job.model));
+    let system = &job.brief.system;
+    let stagers = match engine.threads() {
+        Threads::OfLanes => system.tiers[0].threads,
+        Threads::OfRank => system.threads().sum(),
+    };
     RankState {
-        rank: part.rank,
-        engine: Engine::new(&job.brief, part, Arc::clone(&job.model)),
+        rank,
+        engine,
+        stagers,
         staging_clock: Seconds::ZERO,
         space_since: Seconds::ZERO,
         available: VecDeque::new(),

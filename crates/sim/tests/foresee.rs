@@ -191,6 +191,26 @@ fn fills_small_tiers_with_samples_of_nearly_one_size() {
 }
 
 #[test]
+fn threads_of_a_tier_help_to_stage_unless_it_is_switched_off() {
+    for contention in ["ranks", "reads"] {
+        let seconds = |tiers_mb: &[f64]| {
+            // A buffer for several reads at once, and a source that is slower than the trainers.
+            let mut case = Case::new(2, 400, 2, "{ fixed = 1.0 }", tiers_mb);
+            case.contention = contention;
+            case.run("foresee").total_s.unwrap()
+        };
+        let without = seconds(&[]);
+        let switched_off = seconds(&[0.0, 0.0]);
+        let one_sample = seconds(&[1.0, 1.0]);
+        assert!((switched_off / without - 1.0).abs() < 1e-9, "{contention}");
+        assert!(
+            one_sample < 0.9 * without,
+            "{contention}: {one_sample} s, {without} s without tiers"
+        );
+    }
+}
+
+#[test]
 fn moves_a_sixth_less_than_frequency_placement_at_twice_the_room() {
     // 16 ranks, K = 2 S, 45 epochs.
     let case = Case::new(16, 16_000, 45, "{ fixed = 1.0 }", &[2000.0]);

@@ -68,11 +68,6 @@ impl Ahead {
         self.passed
     }
 
-    /// Where a sample lives, under a plan that gives samples homes.
-    pub(super) fn home(&self, sample: SampleId) -> Option<Home> {
-        self.homes.as_ref()?.get(sample)
-    }
-
     /// Sizes of samples.
     pub(super) fn catalog(&self) -> &Catalog {
         &self.catalog

@@ -7,6 +7,7 @@
 //! - `Reuse`: what this host will use again soonest, brought in ahead of its use (Lobster).
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use super::ahead::{Ahead, Upcoming};
 use super::pool::{Pool, Space};
@@ -14,7 +15,7 @@ use super::reuse::{self, ReuseKeeper};
 use super::{Evicted, Next, Outlook, Read};
 use crate::catalog::Catalog;
 use crate::foresight::{By, Foresight, When};
-use crate::homes::Home;
+use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, Rank, SampleId, TierId};
 use crate::model::{Hosts, Model, Origin, Scope};
 use crate::policy::{Brief, Keeping};
@@ -47,10 +48,10 @@ pub(super) struct HomesKeeper {
     /// Whose each tier is.
     scopes: Vec<Scope>,
     foresight: Foresight,
-    /// Where the tiers' threads are in the stream, all of them together.
-    lane: Ahead,
-    /// The accesses they have taken and the staging threads have not reached, in order.
-    taken: VecDeque<u64>,
+    /// Where homes are asked for beside the stream.
+    homes: Arc<Homes>,
+    /// By tier, from the first that keeps samples on.
+    cursors: Vec<Cursor>,
     /// Room for copies, fastest first.
     pools: Vec<Pool>,
     /// Where the job began, or went on.
@@ -58,6 +59,13 @@ pub(super) struct HomesKeeper {
     /// Samples that are not at their home here although they have been read for it.
     lost: BTreeSet<SampleId>,
     epoch: Epoch,
+}
+
+/// Where the threads that fill one tier are in the stream.
+struct Cursor {
+    ahead: Ahead,
+    /// The accesses they have taken and the staging threads have not reached, in order.
+    taken: VecDeque<u64>,
 }
 
 impl Keeper {
@@ -98,7 +106,9 @@ impl Keeper {
                 )
             }
             Keeping::Homes {
-                spare, foresight, ..
+                homes,
+                spare,
+                foresight,
             } => {
                 let pools = pools(spare, false);
                 let holdings = if pools.is_empty() {
@@ -107,15 +117,17 @@ impl Keeper {
                     empty()
                 };
                 let scopes = brief.system.tiers.iter().map(|tier| tier.scope).collect();
-                let hosts = brief.hosts.clone();
-                let lane = ahead.clone();
+                let cursor = |ahead| Cursor {
+                    ahead,
+                    taken: VecDeque::new(),
+                };
                 let keeper = HomesKeeper {
                     rank,
-                    hosts,
+                    hosts: brief.hosts.clone(),
                     scopes,
                     foresight,
-                    lane,
-                    taken: VecDeque::new(),
+                    homes,
+                    cursors: lanes().into_iter().map(cursor).collect(),
                     pools,
                     start: When {
                         epoch: start.epoch,
@@ -236,7 +248,7 @@ impl Keeper {
     ) -> Result<Prefetch, Next> {
         match self {
             Self::Fixed(fixed) => fixed.prefetch(tier, epoch, space),
-            Self::Homes(keeper) => keeper.prefetch(staged, space, outlook),
+            Self::Homes(keeper) => keeper.prefetch(tier, staged, space, outlook),
             Self::Reuse(keeper) => keeper.prefetch(tier, staged, space, outlook),
         }
     }
@@ -395,7 +407,7 @@ impl Fixed {
 
 impl HomesKeeper {
     fn home(&self, sample: SampleId) -> Option<Home> {
-        self.lane.home(sample)
+        self.homes.get(sample)
     }
 
     /// Whether nobody used the sample since the start before this access: in the first epoch, or after it where a tail
@@ -426,11 +438,9 @@ impl HomesKeeper {
     }
 
     fn take_over(&mut self, staged: u64) -> bool {
-        let taken = self.taken.front() == Some(&staged);
-        if taken {
-            self.taken.pop_front();
-        }
-        taken
+        let mut cursors = self.cursors.iter_mut();
+        let taken_by = cursors.find(|cursor| cursor.taken.front() == Some(&staged));
+        taken_by.is_some_and(|cursor| cursor.taken.pop_front().is_some())
     }
 
     fn expects(&self, next: Upcoming, taken: bool) -> bool {
@@ -518,58 +528,71 @@ impl HomesKeeper {
         None
     }
 
-    /// The next first use of this rank beyond the staging threads that is worth reading ahead: one that lives here, or
-    /// of which a copy can stay here until then. Others are left to the staging threads: handed over now, they would
-    /// have to be fetched back.
+    /// The next first use of this rank beyond the staging threads that is worth reading ahead into a tier: one that lives
+    /// there, or of which a copy can stay there until then. Others are left to the staging threads: handed over now, they
+    /// would have to be fetched back.
     fn prefetch(
         &mut self,
+        tier: TierId,
         staged: u64,
         space: &mut Space<'_>,
         outlook: &mut impl Outlook,
     ) -> Result<Prefetch, Next> {
         loop {
-            let access = self
-                .lane
+            let ahead = &mut self.cursors[tier.index() - 1].ahead;
+            let access = ahead
                 .peek([None; 2])
                 .filter(|access| access.epoch == self.start.epoch)
                 .ok_or(Next::Done)?;
-            let place = self.lane.passed();
-            self.lane.advance();
+            let place = ahead.passed();
+            ahead.advance();
             let Some(home) = access.home.filter(|_| place >= staged) else {
                 continue;
             };
+            let shared = self.lives_here(home);
+            // What lives in another tier of this rank is left to that tier's threads.
+            if shared && home.tier != tier {
+                continue;
+            }
             // Kept from an earlier run.
             if outlook.is_at(access.sample, home.tier) {
                 continue;
             }
-            let (keep, shared) = if self.lives_here(home) {
-                (Some(home.tier), true)
-            } else {
-                let fetch = self.fetch(Some(home), space.model);
-                (
-                    self.admit(
-                        access.sample,
-                        When {
-                            epoch: access.epoch,
-                            step: access.step,
-                        },
-                        fetch,
-                        space,
-                    ),
-                    false,
-                )
-            };
-            if keep.is_some() {
-                self.taken.push_back(place);
-                let hand_over = Some(home).filter(|_| !shared);
+            if shared || self.admit_ahead(tier, access, home, space) {
+                self.cursors[tier.index() - 1].taken.push_back(place);
                 return Ok(Prefetch {
                     access,
-                    keep,
+                    keep: Some(tier),
                     shared,
-                    hand_over,
+                    hand_over: Some(home).filter(|_| !shared),
                 });
             }
         }
+    }
+
+    /// Takes a copy into a tier until it is used, unless a faster tier has it or has room for it.
+    fn admit_ahead(
+        &mut self,
+        tier: TierId,
+        access: Upcoming,
+        home: Home,
+        space: &mut Space<'_>,
+    ) -> bool {
+        let fetch = self.fetch(Some(home), space.model);
+        if space.holdings.get(access.sample).is_some()
+            || !is_worth_copying(tier, fetch, space.model)
+        {
+            return false;
+        }
+        let mut faster = self.pools.iter().take_while(|pool| pool.tier() != tier);
+        if faster.any(|pool| pool.has_room(access.bytes)) {
+            return false;
+        }
+        let used = When {
+            epoch: access.epoch,
+            step: access.step,
+        };
+        admit_into(&mut self.pools, tier, access.sample, Some(used), space)
     }
 }
 

@@ -4,8 +4,8 @@
 //!
 //! # Calling
 //!
-//! - [`Engine::poll`] whenever a lane has a thread to spare and something has changed since it answered `Full`, `Await` or
-//!   `Done`. A polled [`Read`] is ended by exactly one [`Engine::complete`], in any order and by any thread, whether its bytes
+//! - [`Engine::poll`] whenever a lane has a thread to spare, which [`lanes`] says, and something has changed since it answered
+//!   `Full`; after `Await` it can be asked on at once. A polled [`Read`] is ended by exactly one [`Engine::complete`], in any order and by any thread, whether its bytes
 //!   came or not; what could not be kept is then [`Engine::lost`].
 //! - An [`Awaited`] sample has its place in the order. [`Engine::resume`] is asked after each completion, arrival or loss, as
 //!   often as one likes, until it gives the read; [`Engine::give_up`] gives one from the source at once: the sample will not
@@ -20,6 +20,7 @@
 
 mod ahead;
 mod keeper;
+pub mod lanes;
 mod pool;
 mod reuse;
 
@@ -33,7 +34,7 @@ use crate::foresight::When;
 use crate::homes::Home;
 use crate::ids::{Epoch, SampleId, TierId};
 use crate::model::{Model, Origin};
-use crate::policy::{Brief, Delivery, Part, Routes};
+use crate::policy::{Brief, Delivery, Part, Routes, Threads};
 use crate::stream::{Mark, Stream};
 use crate::tier_map::TierMap;
 use crate::units::{Bytes, Pace};
@@ -117,6 +118,11 @@ impl Awaited {
     pub fn bytes(&self) -> Bytes {
         self.access.bytes
     }
+
+    /// Where it is awaited from: its home, if it has one. Else other threads of this rank are reading it.
+    pub fn home(&self) -> Option<Home> {
+        self.access.home
+    }
 }
 
 /// What the trainer gets next.
@@ -152,6 +158,7 @@ pub struct Engine {
     model: Arc<Model>,
     delivery: Delivery,
     routes: Routes,
+    threads: Threads,
     ahead: Ahead,
     queue: VecDeque<Queued>,
     staging_capacity: Bytes,
@@ -173,6 +180,7 @@ impl Engine {
         let rank = part.rank;
         let stream = Stream::new(part.orders.clone(), brief.layout.clone(), rank, start);
         let homes = part.homes().map(Arc::clone);
+        let threads = part.keeping.threads();
         let ahead = Ahead::new(stream, Arc::clone(&brief.catalog), homes);
         let held = part.held;
         let filled = part.filling.is_some();
@@ -181,6 +189,7 @@ impl Engine {
             model,
             delivery: part.delivery,
             routes: part.routes,
+            threads,
             ahead,
             queue: VecDeque::new(),
             staging_capacity: brief.capacity(rank, STAGING),
@@ -503,6 +512,11 @@ impl Engine {
     /// Whether this rank itself reads a sample to keep it, or a copy of it, at present.
     pub fn is_being_read(&self, sample: SampleId) -> bool {
         self.in_flight.contains(&sample)
+    }
+
+    /// Whose this rank's threads are; [`lanes::Lanes`] says what each serves next.
+    pub fn threads(&self) -> Threads {
+        self.threads
     }
 
     /// What the rank holds.

@@ -84,6 +84,11 @@ impl Pool {
         self.tier
     }
 
+    /// Whether so many bytes are free.
+    pub(super) fn has_room(&self, bytes: Bytes) -> bool {
+        self.free >= bytes
+    }
+
     /// The last epoch in which a copy of so many bytes may be used again to be taken in.
     pub(super) fn horizon(&self, bytes: Bytes) -> Epoch {
         match self.by_next_use.peek() {

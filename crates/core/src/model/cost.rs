@@ -7,6 +7,7 @@
 
 use super::{Contention, Curve, Decoded, System, Trainer};
 use crate::ids::{Rank, TierId};
+use crate::tally::Count;
 use crate::units::{Bytes, Pace, Seconds};
 
 /// Where a read is served from.
@@ -49,8 +50,8 @@ struct TierCost {
     threads: f64,
 }
 
-/// Readers up to which the source's curve is worked out before the job.
-const SOURCE_TABLE_MAX: u32 = 1 << 16;
+/// Readers, or writers, up to which a curve is worked out before the job.
+const TABLE_MAX: u32 = 1 << 16;
 
 /// A byte of the source for each of so many readers.
 fn share(curve: &Curve, readers: u32) -> Pace {
@@ -63,7 +64,8 @@ pub struct Model {
     contention: Contention,
     compute: Pace,
     preprocess: Pace,
-    stage_write: Pace,
+    /// By how many threads stage at a time, from the staging buffer's own number up to all that a rank has.
+    stage_writes: Vec<Pace>,
     tiers: Vec<TierCost>,
     /// t(gamma)/gamma by gamma, from 1, as far as it is asked often.
     source: Vec<Pace>,
@@ -101,13 +103,18 @@ impl Model {
             Contention::Ranks => ranks,
             Contention::Reads => ranks.saturating_mul(threads),
         };
-        let source: Vec<Pace> = (1..=readers_max.clamp(1, SOURCE_TABLE_MAX))
+        let source: Vec<Pace> = (1..=readers_max.clamp(1, TABLE_MAX))
             .map(|g| share(&system.source, g))
             .collect();
         let preprocess = trainer.preprocess.pace();
         let times = match trainer.decoded {
             Decoded::Times(times) => times,
             Decoded::AsIs | Decoded::Fixed(_) => 1.0,
+        };
+        let staging = &system.tiers[0];
+        let stage_write = |writers| {
+            let write = staging.write.at(writers).shared_by(writers).pace();
+            preprocess.max(Pace(write.0 * times))
         };
         let link = system.source_link.pace();
         let best_elsewhere = tiers
@@ -123,7 +130,10 @@ impl Model {
             contention: system.contention,
             compute: trainer.compute.pace(),
             preprocess,
-            stage_write: preprocess.max(Pace(tiers[0].write.0 * times)),
+            stage_writes: (staging.threads..=threads)
+                .take(TABLE_MAX as usize)
+                .map(stage_write)
+                .collect(),
             tiers,
             source,
             source_curve: system.source.clone(),
@@ -212,7 +222,23 @@ impl Model {
     /// Preprocessing a sample and writing it into the staging buffer, which overlap.
     #[inline]
     pub fn stage_write(&self) -> Pace {
-        self.stage_write
+        self.stage_writes[0]
+    }
+
+    /// The same while so many threads of the rank stage.
+    #[inline]
+    pub fn stage_write_among(&self, writers: u32) -> Pace {
+        let beyond_own = (f64::from(writers) - self.tiers[0].threads).max(0.0) as usize;
+        self.stage_writes[beyond_own.min(self.stage_writes.len() - 1)]
+    }
+
+    /// How much longer a read from a tier takes while so many threads of the rank read from it. The model has what a
+    /// thread gets while the tier's own threads read, or the staging buffer's, whichever are more; beyond that number
+    /// they share what so many get.
+    #[inline]
+    pub fn tier_crowding(&self, tier: TierId, readers: u32) -> f64 {
+        let served = self.tiers[tier.index()].threads.max(self.tiers[0].threads);
+        (f64::from(readers) / served).max(1.0)
     }
 
     /// Writing a sample into a tier as it is.
@@ -233,10 +259,90 @@ impl Model {
         self.compute * bytes
     }
 
-    /// Filling a tier with `bytes` before training: each thread reads and preprocesses, and the write goes on beside
-    /// it, so the slower of the two counts.
-    pub fn fill(&self, tier: TierId, bytes: Bytes, load: SourceLoad) -> Seconds {
-        let pace = (self.source(load) + self.preprocess).max(self.tier_write(tier));
-        (pace / self.threads(tier)) * bytes
+    /// Filling a tier before training: each thread waits for the source, reads and preprocesses, and the write goes on
+    /// beside it, so the slower of the two counts.
+    pub fn fill(&self, tier: TierId, count: Count, load: SourceLoad) -> Seconds {
+        let latency = Seconds(self.latency.0 * count.reads as f64);
+        let prepared = latency + (self.source(load) + self.preprocess) * count.bytes;
+        let written = self.tier_write(tier) * count.bytes;
+        prepared.max(written) / self.threads(tier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Beyond, Scope, Tier};
+    use crate::units::Rate;
+
+    fn tier(threads: u32, mb_per_s: f64) -> Tier {
+        let curve = Curve::new(vec![(threads, mb_per_s)], Beyond::Clamp).expect("a curve");
+        Tier {
+            name: "tier".into(),
+            capacity: Bytes::from_mb(100.0),
+            scope: Scope::Rank,
+            threads,
+            read: curve.clone(),
+            write: curve,
+        }
+    }
+
+    /// Two staging threads write 100 MB/s together, three threads of a tier 60 MB/s; the source gives 50 MB/s after 10 ms.
+    fn model() -> Model {
+        let system = System {
+            network: Rate(1000.0),
+            source_link: Rate(1000.0),
+            source: Curve::new(vec![(1, 50.0)], Beyond::Clamp).expect("a curve"),
+            source_latency: Seconds(0.01),
+            contention: Contention::Reads,
+            tiers: vec![tier(2, 100.0), tier(3, 60.0)],
+            cores_per_host: None,
+        };
+        let trainer = Trainer {
+            compute: Rate(1e6),
+            preprocess: Rate(1e6),
+            decoded: Decoded::AsIs,
+        };
+        Model::new(&system, &trainer, 1)
+    }
+
+    fn takes(pace: Pace) -> f64 {
+        (pace * Bytes::from_mb(1.0)).0
+    }
+
+    #[test]
+    fn threads_that_help_to_stage_share_what_the_buffer_takes() {
+        let model = model();
+        let own = takes(model.stage_write());
+        assert!((own - 0.02).abs() < 1e-9);
+        let by_writers = [1, 2, 5].map(|writers| takes(model.stage_write_among(writers)) / own);
+        let expected = [1.0, 1.0, 2.5];
+        for (ratio, expected) in by_writers.into_iter().zip(expected) {
+            assert!((ratio - expected).abs() < 1e-9, "{by_writers:?}");
+        }
+    }
+
+    #[test]
+    fn more_threads_than_a_tier_or_the_staging_buffer_has_get_no_more_of_it() {
+        let model = model();
+        let crowding = [1, 3, 6].map(|readers| model.tier_crowding(TierId(1), readers));
+        assert!((crowding[0] - 1.0).abs() < 1e-9 && (crowding[1] - 1.0).abs() < 1e-9);
+        assert!((crowding[2] - 2.0).abs() < 1e-9, "{crowding:?}");
+    }
+
+    #[test]
+    fn filling_waits_for_the_first_byte_of_each_read() {
+        let load = SourceLoad { readers: 1, own: 1 };
+        let count = |reads| Count {
+            reads,
+            bytes: Bytes::from_mb(60.0),
+            took: Seconds::ZERO,
+        };
+        let fill = |reads| model().fill(TierId(1), count(reads), load).0;
+        let difference = fill(600) - fill(300);
+        assert!(
+            (difference - 300.0 * 0.01 / 3.0).abs() < 1e-6,
+            "{difference}"
+        );
     }
 }

@@ -71,6 +71,18 @@ impl System {
             .map(|(index, tier)| (TierId(index as u8), tier))
     }
 
+    /// The loader threads of a rank by lane: the staging buffer's, then each tier's. A tier that is switched off has
+    /// none.
+    pub fn threads(&self) -> impl Iterator<Item = u32> {
+        self.tiers.iter().map(|tier| {
+            if tier.capacity > Bytes(0) {
+                tier.threads
+            } else {
+                0
+            }
+        })
+    }
+
     /// A tier by its number.
     pub fn tier(&self, tier: TierId) -> &Tier {
         &self.tiers[tier.index()]

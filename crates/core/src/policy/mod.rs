@@ -121,6 +121,26 @@ pub enum Keeping {
     },
 }
 
+/// Whose loader threads are: what a tier's number of threads means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// Those of a lane serve that lane and no other: the papers' reading.
+    OfLanes,
+    /// All serve whichever lane has something to do. A tier's number is how many may fill it at a time.
+    OfRank,
+}
+
+impl Keeping {
+    /// Whose the threads are of a rank that keeps this. Homes are filled once, in the first epoch: threads that serve
+    /// nothing else would idle from then on. What the papers' policies keep is read as the papers have it.
+    pub fn threads(&self) -> Threads {
+        match self {
+            Self::Homes { .. } => Threads::OfRank,
+            Self::Nothing | Self::Fixed { .. } | Self::Reuse { .. } => Threads::OfLanes,
+        }
+    }
+}
+
 /// What a policy decided for one rank of a job.
 #[derive(Clone)]
 pub struct Part {

@@ -4,7 +4,7 @@
 //! Listing millions of files takes minutes on far storage, so what was listed is saved and reused while the folders are
 //! what they were (see `saved`, `stamps`). A file that changes in place does not change its folder: sources compare sizes
 //! when they read, and one that is not what was listed makes the saved catalog void ([`Dataset::forget`]); before a job's
-//! first batch all are measured again ([`Dataset::measure_again`]). Each sample takes 28 bytes besides its name, each folder
+//! first batch all are measured again ([`Dataset::measure_again`]). Each sample takes 32 bytes besides its name, each folder
 //! its path once.
 //!
 //! A dataset is where it is, the names below and the sizes: its digest is made of resolved paths and sizes. Not of device
@@ -48,6 +48,7 @@ use self::parallel::{Next, in_chunks};
 use self::saved::{Key, Saved};
 use self::sizes::{Measure, Measures, Misfit, measure};
 use self::stamps::Stamps;
+use crate::stamp::Times;
 
 /// How the names of samples in class folders end, in any case: torchvision's `IMG_EXTENSIONS`.
 const EXTENSIONS: [&str; 9] = [
@@ -119,9 +120,9 @@ pub struct Measured {
     pub catalog: Arc<Catalog>,
     /// Differs between datasets: covers where they are, the names of their samples and the sizes.
     pub digest: [u8; 16],
-    /// The latest time at which anything about one of the files had been changed, in nanoseconds since 1970, if all had
-    /// rested when they were measured: a file with a later time was changed since, one without was not.
-    pub changed_ns: Option<i64>,
+    /// What each file's times of change came to, if all had rested when they were measured: a file of which they come to
+    /// the same was not changed since. Not whether they are later: clocks are set, and storages have their own.
+    pub times: Option<Arc<[Times]>>,
 }
 
 impl Dataset {
@@ -240,7 +241,9 @@ impl Dataset {
         let measured = Measured {
             catalog: Arc::new(Catalog::new(sizes)),
             digest: part_digest(whole.digest, samples),
-            changed_ns: whole.changed_ns,
+            times: whole
+                .times
+                .map(|times| samples.iter().map(|sample| times[sample.index()]).collect()),
         };
         let described = format!("{} files", samples.len());
         let part = Self::new(described, files, Vec::new(), measured);
@@ -338,7 +341,11 @@ impl Dataset {
 
     /// Memory that it takes.
     pub fn memory_bytes(&self) -> usize {
-        self.files.memory_bytes() + self.files.len() * size_of::<u64>()
+        let times = self
+            .measured()
+            .times
+            .map_or(0, |times| size_of_val(&*times));
+        self.files.memory_bytes() + self.files.len() * size_of::<u64>() + times
     }
 
     /// Saves a catalog of `root` and its class folders as if each held `files_per_class` files, for measurements.
@@ -510,7 +517,9 @@ impl Measured {
         Ok(Self {
             catalog: Arc::new(Catalog::new(sizes)),
             digest,
-            changed_ns: measures.changed_ns,
+            times: measures
+                .had_rested
+                .then(|| measures.files.iter().map(|measure| measure.times).collect()),
         })
     }
 }
@@ -601,7 +610,7 @@ fn pretend(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Resu
     };
     let measures = Measures {
         files: vec![file; files.len()],
-        changed_ns: None,
+        had_rested: false,
     };
     files.shrink();
     files.labels = Some(labels);

@@ -20,12 +20,12 @@ use super::files::Files;
 use super::names::Names;
 use super::stamps::Stamps;
 use super::{Dataset, Measured};
-use crate::stamp::Stamp;
+use crate::stamp::{Stamp, Times};
 
 const MAGIC: &[u8; 8] = b"foreseeC";
 
 /// Changes with the format, and with what a listing finds.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// Magic, version, checksum.
 const HEADER_BYTES: usize = 24;
@@ -131,12 +131,11 @@ fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
     let Measured {
         catalog,
         digest,
-        changed_ns,
+        times,
     } = dataset.measured();
     let mut out = Writer(vec![0; HEADER_BYTES]);
     out.0.extend(key.to_le_bytes());
     out.0.extend(digest);
-    out.numbers(changed_ns.iter().map(|time_ns| time_ns.to_le_bytes()));
     out.block(described.as_bytes());
     out.names(&classes.iter().map(|class| class.as_bytes()).collect());
     out.names(&stamps.paths);
@@ -155,6 +154,12 @@ fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
         catalog
             .samples()
             .map(|sample| catalog.size(sample).0.to_le_bytes()),
+    );
+    out.numbers(
+        times
+            .iter()
+            .flat_map(|times| times.iter())
+            .map(|times| times.to_bytes()),
     );
     let Writer(mut bytes) = out;
     let checksum = XxHash3_64::oneshot(&bytes[HEADER_BYTES..]);
@@ -176,7 +181,6 @@ fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
         return None;
     }
     let digest = input.array()?;
-    let changed_ns = input.numbers(i64::from_le_bytes)?.first().copied();
     let described = input.text()?;
     let classes = input
         .names()?
@@ -194,6 +198,7 @@ fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
     let names = input.names()?;
     let labels = input.numbers(i64::from_le_bytes)?;
     let sizes = input.numbers(u64::from_le_bytes)?;
+    let times = input.numbers(Times::from_bytes)?;
     let files = Files {
         folders,
         folder_of,
@@ -203,7 +208,7 @@ fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
     let measured = Measured {
         catalog: Arc::new(Catalog::new(sizes)),
         digest,
-        changed_ns,
+        times: (!times.is_empty()).then(|| times.into()),
     };
     let dataset = Dataset::new(described, files, classes, measured);
     let is_sound =
@@ -215,10 +220,12 @@ fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
 fn is_sound(dataset: &Dataset) -> bool {
     let files = &dataset.files;
     let samples = files.names.len();
+    let measured = dataset.measured();
     samples > 0
         && samples < u32::MAX as usize
         && files.folder_of.len() == samples
-        && dataset.catalog().len() as usize == samples
+        && measured.catalog.len() as usize == samples
+        && measured.times.is_none_or(|times| times.len() == samples)
         && files
             .labels
             .as_ref()
@@ -333,7 +340,7 @@ mod tests {
                 Measured {
                     catalog,
                     digest: [3; 16],
-                    changed_ns: Some(-7),
+                    times: Some((5..8).map(|time_ns| Times::new(time_ns, -7)).collect()),
                 },
             ),
             stamps,
@@ -378,7 +385,13 @@ mod tests {
         dataset.measured = RwLock::new(Measured {
             catalog,
             digest: [3; 16],
-            changed_ns: None,
+            times: None,
+        });
+        assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
+        let (mut dataset, stamps) = small();
+        dataset.measured = RwLock::new(Measured {
+            times: Some([Times::default()].into()),
+            ..dataset.measured()
         });
         assert_eq!(decode(&encode(&dataset, &stamps, 4), 4), None);
     }

@@ -13,7 +13,7 @@ use super::Listing;
 use super::error::FileProblem;
 use super::files::Files;
 use super::parallel::{Next, in_chunks};
-use crate::stamp::{had_rested, nanoseconds, now_ns};
+use crate::stamp::{Times, had_rested, nanoseconds, now_ns};
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,14 +23,16 @@ pub(super) struct Measure {
     pub(super) link: u128,
     /// When anything about it was changed last, in nanoseconds since 1970.
     pub(super) changed_ns: i64,
+    /// What its times of change come to.
+    pub(super) times: Times,
 }
 
 /// What is known of all files.
 #[derive(Debug)]
 pub(super) struct Measures {
     pub(super) files: Vec<Measure>,
-    /// The latest time of change of them all, if each had rested when it was looked at.
-    pub(super) changed_ns: Option<i64>,
+    /// Whether each had rested when it was looked at, so that every later change shows in its times.
+    pub(super) had_rested: bool,
 }
 
 /// A file that is no sample.
@@ -66,11 +68,12 @@ pub(super) fn measure(files: &Files, listing: &Listing<'_>) -> Result<Measures, 
     if let Some(misfit) = misfit.into_inner().expect("no holder panics") {
         return Err(misfit);
     }
-    let latest_ns = measures.iter().map(|measure| measure.changed_ns).max();
-    let changed_ns = latest_ns.filter(|&changed_ns| had_rested(changed_ns, began_ns));
+    let had_rested = measures
+        .iter()
+        .all(|measure| had_rested(measure.changed_ns, began_ns));
     Ok(Measures {
         files: measures,
-        changed_ns,
+        had_rested,
     })
 }
 
@@ -106,11 +109,12 @@ fn measure_one(path: &OsStr) -> Result<Measure, FileProblem> {
         kind if kind.is_file() => {
             let modified_ns = nanoseconds(metadata.mtime(), metadata.mtime_nsec());
             // Storage that is no file system may tell one of the two only.
-            let changed_ns = nanoseconds(metadata.ctime(), metadata.ctime_nsec()).max(modified_ns);
+            let changed_ns = nanoseconds(metadata.ctime(), metadata.ctime_nsec());
             Ok(Measure {
                 size_bytes: metadata.len(),
                 link,
-                changed_ns,
+                changed_ns: changed_ns.max(modified_ns),
+                times: Times::new(modified_ns, changed_ns),
             })
         }
         kind if kind.is_dir() => Err(FileProblem::Folder),

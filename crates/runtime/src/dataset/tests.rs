@@ -634,16 +634,23 @@ fn lists_and_manifests_are_saved_and_reused_too() {
 }
 
 #[test]
-fn the_latest_change_of_all_files_is_known_once_they_have_rested() {
+fn what_the_times_of_files_come_to_is_known_once_all_have_rested() {
     let root = tree(&["a/1.jpg", "a/2.jpg"]);
-    assert_eq!(image_folder(&root).unwrap().measured().changed_ns, None);
+    assert_eq!(image_folder(&root).unwrap().measured().times, None);
+    let older = fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
+    let file = fs::File::open(root.path().join("a/2.jpg")).unwrap();
+    file.set_times(older).unwrap();
     rest();
-    let latest_ns = ["a/1.jpg", "a/2.jpg"]
-        .map(|file| Stamp::of_path(&root.path().join(file)).unwrap().0.ctime_ns);
-    assert_eq!(
-        image_folder(&root).unwrap().measured().changed_ns,
-        latest_ns.into_iter().max()
-    );
+    let times = ["a/1.jpg", "a/2.jpg"]
+        .map(|file| Stamp::of_path(&root.path().join(file)).unwrap().0.times());
+    assert_ne!(times[0], times[1]);
+    let dataset = image_folder(&root).unwrap();
+    assert_eq!(dataset.measured().times.as_deref(), Some(&times[..]));
+    let part = dataset
+        .part(&[SampleId(1), SampleId(1), SampleId(0)])
+        .unwrap();
+    let times = [times[1], times[1], times[0]];
+    assert_eq!(part.measured().times.as_deref(), Some(&times[..]));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Samples that are files. A read is one `open`, one `read` between two looks at the file, and one `close`. What the looks
 //! find must be the same: else somebody wrote to the file meanwhile, and what was read may be torn. The look before is the
-//! listing's: a file that has no later time of change than the dataset's latest one was then is what it was then. Once one
-//! is found that was changed since, each read looks twice at the open file. A file that was changed a moment ago is left to
-//! rest first, since a second change within the same tick of the clock would not show. Nothing is allocated.
+//! listing's: a file that has the times of change that it had then is what it was then. Once one is found that was changed
+//! since, each read looks twice at the open file. A file that was changed a moment ago is left to rest first, since a second
+//! change within the same tick of the storage's clock would not show, nor the rest of a write that is under way. Nothing is
+//! allocated.
 //!
 //! Callers do well to align buffers to 64 bytes: copies out of the page cache to 1 to 31 bytes behind a page's start were
 //! measured to take almost twice as long.
@@ -24,7 +25,7 @@ use rustix::io::{pread, retry_on_intr};
 
 use super::{ReadError, Source};
 use crate::dataset::Dataset;
-use crate::stamp::{Stamp, TICK};
+use crate::stamp::{Stamp, Times};
 
 thread_local! {
     /// The path of the file that is being opened.
@@ -40,8 +41,8 @@ const FLAGS: OFlags = OFlags::RDONLY
 #[derive(Debug)]
 pub struct LocalFiles {
     dataset: Arc<Dataset>,
-    /// No file without a later time of change has been changed since it was listed. None where that is not known.
-    listed_ns: Option<i64>,
+    /// What each file's times came to when it was listed, where every change since shows.
+    listed: Option<Arc<[Times]>>,
     /// Whether a file was found that has been changed since: then others may have been, too.
     changed: AtomicBool,
 }
@@ -49,10 +50,10 @@ pub struct LocalFiles {
 impl LocalFiles {
     /// The files of `dataset`.
     pub fn new(dataset: Arc<Dataset>) -> Self {
-        let listed_ns = dataset.measured().changed_ns;
+        let listed = dataset.measured().times;
         Self {
             dataset,
-            listed_ns,
+            listed,
             changed: AtomicBool::new(false),
         }
     }
@@ -81,8 +82,8 @@ impl LocalFiles {
 impl Source for LocalFiles {
     fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
         let file = self.open(sample)?;
-        if let Some(listed_ns) = self.listed_ns.filter(|_| !self.changed.load(Relaxed)) {
-            if let Some(stamp) = read_unchanged(&file, into, listed_ns)? {
+        if let Some(listed) = self.listed.as_ref().filter(|_| !self.changed.load(Relaxed)) {
+            if let Some(stamp) = read_unchanged(&file, into, listed[sample.index()])? {
                 return Ok(Some(stamp));
             }
             self.changed.store(true, Relaxed);
@@ -107,28 +108,29 @@ impl Source for LocalFiles {
 /// What a file is, once a change from now on is certain to show.
 fn look_when_settled(file: &OwnedFd) -> Result<Stamp, ReadError> {
     let stamp = Stamp::of_file(file)?;
-    if !stamp.is_settling() {
+    let settles_in = stamp.settles_in();
+    if settles_in.is_zero() {
         return Ok(stamp);
     }
-    thread::sleep(TICK);
+    thread::sleep(settles_in);
     let stamp = Stamp::of_file(file)?;
-    if stamp.is_settling() {
-        Err(ReadError::Torn)
-    } else {
+    if stamp.settles_in().is_zero() {
         Ok(stamp)
+    } else {
+        Err(ReadError::Torn)
     }
 }
 
-/// Reads a file, unless it was changed since the dataset was listed: what has no later time of change than any file had
-/// then was not written to since, so the listing was the look before.
+/// Reads a file, unless it was changed since the dataset was listed: what has the times that it had then was not written to
+/// since, so the listing was the look before.
 fn read_unchanged(
     file: &OwnedFd,
     into: &mut [u8],
-    listed_ns: i64,
+    listed: Times,
 ) -> Result<Option<Stamp>, ReadError> {
     let done = fill(file, into)?;
     let stamp = Stamp::of_file(file)?;
-    if stamp.ctime_ns.max(stamp.mtime_ns) > listed_ns {
+    if stamp.times() != listed {
         return Ok(None);
     }
     check_size(&stamp, into)?;
@@ -184,6 +186,7 @@ mod tests {
     use super::*;
     use crate::dataset::Listing;
     use crate::source::conformance;
+    use crate::stamp::TICK;
 
     const UNSAVED: Listing<'_> = Listing {
         cache: None,
@@ -191,9 +194,6 @@ mod tests {
         threads: 2,
         progress: None,
     };
-
-    /// A look before each read; none, since nothing has changed; none until what has changed is found.
-    const LISTED_NS: [Option<i64>; 3] = [None, Some(i64::MAX), Some(0)];
 
     fn files(folder: &tempfile::TempDir, contents: &[&[u8]]) -> (LocalFiles, Vec<PathBuf>) {
         let paths: Vec<_> = (0..contents.len())
@@ -207,6 +207,23 @@ mod tests {
         (LocalFiles::new(Arc::new(dataset)), paths)
     }
 
+    fn times(paths: &[PathBuf]) -> Arc<[Times]> {
+        let times = |path| Stamp::of_path(path).map(|(stamp, _)| stamp.times());
+        paths
+            .iter()
+            .map(|path| times(path).unwrap_or_default())
+            .collect()
+    }
+
+    /// With a look before each read; with none, since nothing has changed; with none until what has changed is found.
+    fn listed(source: &LocalFiles, paths: &[PathBuf]) -> [LocalFiles; 3] {
+        let others = paths.iter().map(|_| Times::default()).collect();
+        [None, Some(times(paths)), Some(others)].map(|listed| LocalFiles {
+            listed,
+            ..LocalFiles::new(Arc::clone(&source.dataset))
+        })
+    }
+
     #[test]
     fn conforms() {
         let folder = tempfile::tempdir().unwrap();
@@ -214,42 +231,32 @@ mod tests {
             .map(|index| index as u8)
             .collect::<Vec<_>>();
         let contents: [&[u8]; 4] = [b"one", b"", b"\0", &large];
-        let (source, _) = files(&folder, &contents);
+        let (source, paths) = files(&folder, &contents);
         let expected: Vec<_> = (0..)
             .map(SampleId)
             .zip(contents.map(<[u8]>::to_vec))
             .collect();
-        for listed_ns in LISTED_NS {
-            conformance::check(
-                &LocalFiles {
-                    listed_ns,
-                    ..LocalFiles::new(Arc::clone(&source.dataset))
-                },
-                &expected,
-            );
+        for source in listed(&source, &paths) {
+            conformance::check(&source, &expected);
         }
     }
 
     #[test]
     fn says_what_changed_since_the_listing() {
-        for listed_ns in LISTED_NS {
-            says_what_changed(listed_ns);
-        }
-    }
-
-    fn says_what_changed(listed_ns: Option<i64>) {
         let folder = tempfile::tempdir().unwrap();
         let (source, paths) = files(&folder, &[b"12345".as_slice(); 5]);
-        let source = LocalFiles {
-            listed_ns,
-            ..source
-        };
         fs::write(&paths[0], b"123").unwrap();
         fs::write(&paths[1], b"123456").unwrap();
         fs::write(&paths[2], b"").unwrap();
         fs::remove_file(&paths[3]).unwrap();
         fs::remove_file(&paths[4]).unwrap();
         fs::create_dir(&paths[4]).unwrap();
+        for source in listed(&source, &paths) {
+            says_what_changed(&source);
+        }
+    }
+
+    fn says_what_changed(source: &LocalFiles) {
         let read = |sample| source.read(SampleId(sample), &mut [0; 5]).unwrap_err();
         assert!(matches!(
             read(0),
@@ -276,26 +283,28 @@ mod tests {
     fn looks_before_each_read_once_a_file_was_changed_after_the_listing() {
         let folder = tempfile::tempdir().unwrap();
         let (source, paths) = files(&folder, &[b"12345".as_slice(); 2]);
-        let listed_ns = Stamp::of_path(&paths[0]).unwrap().0.ctime_ns;
-        let source = LocalFiles {
-            listed_ns: Some(listed_ns),
-            ..source
-        };
+        let [_, source, _] = listed(&source, &paths);
         let mut read = [0; 5];
-        assert_eq!(
-            source
-                .read(SampleId(0), &mut read)
-                .unwrap()
-                .unwrap()
-                .ctime_ns,
-            listed_ns
-        );
+        source.read(SampleId(0), &mut read).unwrap();
         assert!(!source.changed.load(Relaxed));
         thread::sleep(2 * TICK);
         fs::write(&paths[1], b"54321").unwrap();
         let stamp = source.read(SampleId(1), &mut read).unwrap().unwrap();
-        assert!(stamp.ctime_ns > listed_ns && source.changed.load(Relaxed));
+        assert!(stamp.times() == times(&paths)[1] && source.changed.load(Relaxed));
         assert_eq!(&read, b"54321");
+    }
+
+    #[test]
+    fn a_change_shows_even_if_clocks_were_set_back_since_the_listing() {
+        const FUTURE_NS: i64 = i64::MAX / 2;
+        let folder = tempfile::tempdir().unwrap();
+        let (source, _) = files(&folder, &[b"12345"]);
+        let source = LocalFiles {
+            listed: Some([Times::new(FUTURE_NS, FUTURE_NS)].into()),
+            ..source
+        };
+        source.read(SampleId(0), &mut [0; 5]).unwrap();
+        assert!(source.changed.load(Relaxed));
     }
 
     #[test]

@@ -329,7 +329,12 @@ mod tests {
             (causes - whole.stall_s).abs() < 1e-6 * whole.stall_s,
             "every stall has its cause"
         );
-        assert!(whole.stall_by["source"] > 0.8 * whole.stall_s);
+        // The rest is the decoding of each sample that the trainer waited for.
+        assert!(
+            whole.stall_by["source"] > 0.75 * whole.stall_s,
+            "{:?}",
+            whole.stall_by
+        );
         assert_eq!(whole.epochs.len(), 16);
         assert_eq!(
             part.epochs.last().map(|epochs| (epochs.first, epochs.last)),

@@ -3,37 +3,39 @@
 //! the last. Made to be compared with real runs; `contention = "reads"` chooses it.
 //!
 //! A read of a thread has a latency (source only), a transfer and a write: into the staging buffer, which includes
-//! decoding, or into a tier. A rank polls its idle threads whenever something of its own changes, and those that wait
-//! for a sample when it arrives.
+//! decoding, or into a tier. A rank polls its idle threads whenever something of its own changes, and what waits for a
+//! sample goes on when it arrives. What the threads do is in `reads`; here are events, steps and trainers.
 
 mod detailed;
+mod rank;
+mod reads;
 mod sight;
 mod source;
+mod waiting;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use foresee_core::causes::Causes;
-use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Read};
-use foresee_core::homes::Home;
+use foresee_core::engine::Consumed;
 use foresee_core::ids::{Rank, SampleId, Step, TierId};
-use foresee_core::model::{Model, Origin};
+use foresee_core::model::Model;
 use foresee_core::policy::{Part, Policy};
 use foresee_core::tally::{Event, Tally};
 use foresee_core::units::{Bytes, Seconds};
 
+use self::rank::{RankState, Staged, Trainer};
+use self::reads::{Doer, Task};
 use self::sight::Sight;
 use self::source::{Ordered, Source};
+use self::waiting::Waiting;
 use crate::copies::Copies;
 use crate::fill;
 use crate::job::Job;
 use crate::outcome::{Outcome, Times};
 
 pub use self::detailed::Detailed;
-
-/// The lane of the staging buffer, among all lanes of a rank.
-const STAGING: usize = 0;
 
 /// Runs a policy on a job. `progress` is told now and then how many accesses are done.
 pub fn run(job: &Job, policy: &dyn Policy, progress: impl FnMut(u64)) -> Outcome {
@@ -53,37 +55,6 @@ pub fn run_detailed(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64
     }
 }
 
-/// Who does a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doer {
-    /// A loader thread of a lane.
-    Thread(Lane),
-    /// A staging thread that fills a tier while its own next sample is on its way.
-    Helper(TierId),
-    /// The trainer itself, on demand.
-    Trainer,
-}
-
-/// A read under way.
-#[derive(Clone, Copy, Debug)]
-struct Task {
-    rank: Rank,
-    doer: Doer,
-    read: Read,
-    /// Which staged sample it is, counted from the start of the job.
-    place: u64,
-    began: Seconds,
-    /// When it had its bytes; never, until then.
-    fetched: Seconds,
-}
-
-/// How a sample came to be staged.
-#[derive(Clone, Copy, Debug)]
-struct Staged {
-    origin: Origin,
-    fetched: Seconds,
-}
-
 /// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
@@ -99,50 +70,15 @@ enum Happening {
     Trained(u32),
 }
 
-/// The staging threads or a tier's.
-struct Threads {
-    lane: Lane,
-    idle: u32,
-    /// The sample they wait for.
-    waits_for: Option<Awaited>,
-    done: bool,
-}
-
-/// What the trainer of a rank is doing.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Trainer {
-    /// At a sample; what was staged of it is then free.
-    Training { staged: Option<Bytes> },
-    /// It reads a sample itself.
-    Reading,
-    /// It waits for its next sample.
-    Waiting { since: Seconds },
-    /// Its step is done.
-    AtBarrier,
-}
-
-struct RankState {
-    engine: Engine,
-    threads: Vec<Threads>,
-    /// The samples on their way to the trainer, in order; none for one that is not there yet.
-    ready: VecDeque<Option<Staged>>,
-    /// The place of the first of them.
-    first_place: u64,
-    /// Samples that the trainer still needs in this step.
-    left: u32,
-    trainer: Trainer,
-    /// How long it trained in this step.
-    computed: Seconds,
-    tally: Tally,
-    causes: Causes,
-}
-
 struct Prediction<'a> {
     job: &'a Job,
     model: Arc<Model>,
     ranks: Vec<RankState>,
     copies: Copies,
     source: Source,
+    waiting: Waiting,
+    /// Work space: the ranks that a sample wakes.
+    awake: Vec<Rank>,
     tasks: Vec<Task>,
     free_tasks: Vec<usize>,
     events: BinaryHeap<Reverse<(Ordered, u64, Happening)>>,
@@ -160,33 +96,10 @@ impl<'a> Prediction<'a> {
         let brief = &job.brief;
         let tiers = brief.system.tiers.len();
         let mut copies = Copies::for_plan(brief, &parts);
-        let lanes = |(index, tier): (usize, &foresee_core::model::Tier)| {
-            let lane = if index == 0 {
-                Lane::Staging
-            } else {
-                Lane::Tier(TierId(index as u8))
-            };
-            Threads {
-                lane,
-                idle: tier.threads,
-                waits_for: None,
-                done: false,
-            }
-        };
         let fillings = fill::of(&parts);
         let ranks: Vec<RankState> = parts
             .into_iter()
-            .map(|part| RankState {
-                engine: Engine::new(brief, part, Arc::clone(&job.model)),
-                threads: brief.system.tiers.iter().enumerate().map(lanes).collect(),
-                ready: VecDeque::new(),
-                first_place: 0,
-                left: 0,
-                trainer: Trainer::AtBarrier,
-                computed: Seconds::ZERO,
-                tally: Tally::new(tiers),
-                causes: Causes::new(tiers),
-            })
+            .map(|part| RankState::new(job, part))
             .collect();
         let (mut startup, mut filled) = (Seconds::ZERO, Tally::new(tiers));
         if !fillings.is_empty() {
@@ -201,6 +114,8 @@ impl<'a> Prediction<'a> {
             source: Source::new(Arc::clone(&job.model), brief.hosts.ranks()),
             ranks,
             copies,
+            waiting: Waiting::default(),
+            awake: Vec::new(),
             tasks: Vec::new(),
             free_tasks: Vec::new(),
             events: BinaryHeap::new(),
@@ -338,193 +253,6 @@ impl<'a> Prediction<'a> {
             self.sequence,
             happening,
         )));
-    }
-
-    /// Gives a rank's idle threads what there is to do: in their own lane, and staging threads in those of tiers while
-    /// their next sample is on its way.
-    fn poll(&mut self, rank: Rank) {
-        let lanes = self.ranks[rank.index()].threads.len();
-        (0..lanes).for_each(|lane| self.poll_lane(rank, lane, lane));
-        if self.ranks[rank.index()].threads[STAGING]
-            .waits_for
-            .is_some()
-        {
-            (1..lanes).for_each(|lane| self.poll_lane(rank, lane, STAGING));
-        }
-    }
-
-    /// Gives idle threads of the lane `doing` what there is to do in a lane.
-    fn poll_lane(&mut self, rank: Rank, lane: usize, doing: usize) {
-        loop {
-            let state = &mut self.ranks[rank.index()];
-            if state.threads[doing].idle == 0 || state.threads[lane].done {
-                return;
-            }
-            let threads = &mut state.threads[lane];
-            let mut sight = Sight {
-                copies: &self.copies,
-                source: &self.source,
-                model: &self.model,
-                rank,
-            };
-            let next = match threads.waits_for.take() {
-                Some(awaited) => {
-                    let read = state.engine.resume(&awaited, &mut sight);
-                    read.map_or(Next::Await(awaited), Next::Read)
-                }
-                None => state.engine.poll(threads.lane, &mut sight),
-            };
-            match next {
-                Next::Read(read) => {
-                    let doer = match threads.lane {
-                        Lane::Tier(tier) if lane != doing => Doer::Helper(tier),
-                        own => Doer::Thread(own),
-                    };
-                    state.threads[doing].idle -= 1;
-                    self.begin(rank, doer, read);
-                }
-                Next::Full => return,
-                Next::Await(awaited) => {
-                    threads.waits_for = Some(awaited);
-                    return;
-                }
-                Next::Done => threads.done = true,
-            }
-        }
-    }
-
-    /// A read begins.
-    fn begin(&mut self, rank: Rank, doer: Doer, read: Read) {
-        let state = &mut self.ranks[rank.index()];
-        for Evicted { sample, tier, .. } in state.engine.evicted().filter(|copy| copy.shared) {
-            self.copies.remove(sample, tier, rank);
-        }
-        let place = state.first_place + state.ready.len() as u64;
-        if doer == Doer::Thread(Lane::Staging) {
-            state.ready.push_back(None);
-        }
-        let task = Task {
-            rank,
-            doer,
-            read,
-            place,
-            began: self.now,
-            fetched: Seconds::NEVER,
-        };
-        let index = self.free_tasks.pop().unwrap_or(self.tasks.len());
-        if index == self.tasks.len() {
-            self.tasks.push(task);
-        } else {
-            self.tasks[index] = task;
-        }
-        if read.origin == Origin::Source {
-            self.source.ask(self.now);
-            let latency = self.model.fetch(read.origin, read.pace, Bytes(0));
-            self.later(latency, Happening::Answered(index));
-        } else {
-            self.later(
-                self.model.fetch(read.origin, read.pace, read.bytes),
-                Happening::Fetched(index),
-            );
-        }
-    }
-
-    /// A read has its bytes; they are decoded or written, and handed over.
-    fn fetched(&mut self, index: usize) {
-        self.tasks[index].fetched = self.now;
-        let Task {
-            rank,
-            doer,
-            read,
-            began,
-            ..
-        } = self.tasks[index];
-        let took = self.now - began;
-        self.ranks[rank.index()].tally.record(Event::Read {
-            origin: read.origin,
-            bytes: read.bytes,
-            took,
-        });
-        if let Some(Home { rank: to, tier }) = read.hand_over {
-            let origin = self.job.brief.hosts.as_seen_from(to, rank, tier);
-            let took = self.model.hand_over(origin, tier, read.bytes);
-            self.ranks[to.index()].tally.record(Event::Read {
-                origin,
-                bytes: read.bytes,
-                took,
-            });
-            self.later(
-                took,
-                Happening::Arrived {
-                    sample: read.sample.0,
-                    rank: to.0,
-                    tier: tier.0,
-                },
-            );
-        }
-        let write = match doer {
-            Doer::Thread(Lane::Tier(tier)) | Doer::Helper(tier) => self.model.tier_write(tier),
-            Doer::Thread(Lane::Staging) | Doer::Trainer => self.model.stage_write(),
-        };
-        self.later(write * read.bytes, Happening::Written(index));
-    }
-
-    /// A read is complete.
-    fn written(&mut self, index: usize) {
-        let Task {
-            rank,
-            doer,
-            read,
-            place,
-            began,
-            fetched,
-        } = self.tasks[index];
-        self.free_tasks.push(index);
-        let state = &mut self.ranks[rank.index()];
-        if let Some(tier) = state.engine.complete(&read) {
-            self.copies.record(read.sample, tier, rank, Seconds::ZERO);
-        }
-        match doer {
-            Doer::Thread(lane) => {
-                if let Some(threads) = state
-                    .threads
-                    .iter_mut()
-                    .find(|threads| threads.lane == lane)
-                {
-                    threads.idle += 1;
-                }
-                if lane == Lane::Staging {
-                    let place = (place - state.first_place) as usize;
-                    state.ready[place] = Some(Staged {
-                        origin: read.origin,
-                        fetched,
-                    });
-                    self.train(rank);
-                }
-            }
-            Doer::Helper(_) => state.threads[STAGING].idle += 1,
-            Doer::Trainer => {
-                state.causes.blame(read.origin, [began, fetched, self.now]);
-                self.begin_training(rank, read.bytes, None);
-            }
-        }
-        if read.keep.is_some() || read.hand_over.is_some() {
-            self.wake(read.sample);
-        }
-        self.poll(rank);
-    }
-
-    /// Whoever waits for a sample asks again.
-    fn wake(&mut self, sample: SampleId) {
-        for rank in self.job.brief.hosts.all() {
-            let waits = |threads: &Threads| {
-                let awaited = threads.waits_for.as_ref();
-                awaited.is_some_and(|awaited| awaited.sample() == sample)
-            };
-            if self.ranks[rank.index()].threads.iter().any(waits) {
-                self.poll(rank);
-            }
-        }
     }
 
     /// Lets the trainer of a rank go on, if it can.

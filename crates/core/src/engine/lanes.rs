@@ -1,0 +1,234 @@
+//! Which lane a free loader thread serves next. Owns how many threads a rank has, what they are doing and what each lane
+//! answered last; knows no thread, and reads nothing. Simulator and loader follow the same rule.
+//!
+//! - The staging buffer comes first: what is staged is needed before what is kept. Tiers follow, fastest first.
+//! - [`Threads::OfLanes`]: a lane has its own threads.
+//! - [`Threads::OfRank`]: any free thread serves any lane. Threads that have nothing to bring in help to stage, and those
+//!   that find the staging buffer full fill tiers. A tier's number limits how many fill it at a time, since a device is
+//!   no faster for more; staging is limited by the rank's threads alone.
+//! - A lane that answered `Full` is not asked again before something has changed, one that answered `Done` never.
+//!
+//! A driver does this whenever a read has completed, a sample has arrived or the trainer has gone on:
+//!
+//! ```text
+//! lanes.reopen();
+//! while awaited samples have arrived and lanes.has_thread(Lane::Staging): resume one, lanes.begin(Lane::Staging)
+//! while let Some(lane) = lanes.next():
+//!     match engine.poll(lane):
+//!         Read => lanes.begin(lane), and lanes.end(lane) when it is complete
+//!         Await => remember it by its sample; those behind it are asked for
+//!         Full => lanes.wait(lane)
+//!         Done => lanes.finish(lane)
+//! ```
+
+use super::Lane;
+use crate::ids::TierId;
+use crate::policy::Threads;
+
+/// What a lane answered last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It may have something to do.
+    Open,
+    /// It has not, until something changes.
+    Full,
+    /// It will have nothing more.
+    Done,
+}
+
+#[derive(Clone, Debug)]
+struct Served {
+    threads: u32,
+    busy: u32,
+    answer: Answer,
+}
+
+/// The lanes of a rank and its threads.
+#[derive(Clone, Debug)]
+pub struct Lanes {
+    whose: Threads,
+    /// The staging buffer's first, then by tier.
+    lanes: Vec<Served>,
+}
+
+impl Lanes {
+    /// Lanes with so many threads each, the staging buffer's first; all are idle.
+    ///
+    /// # Panics
+    /// If there is no lane: each rank has a staging buffer.
+    pub fn new(whose: Threads, threads: impl IntoIterator<Item = u32>) -> Self {
+        let idle = |threads| Served {
+            threads,
+            busy: 0,
+            answer: Answer::Open,
+        };
+        let lanes: Vec<Served> = threads.into_iter().map(idle).collect();
+        assert!(!lanes.is_empty(), "a rank has a staging buffer");
+        Self { whose, lanes }
+    }
+
+    /// A lane that has a thread to spare and may have something to do for it.
+    #[inline]
+    pub fn next(&self) -> Option<Lane> {
+        let serves = |index: &usize| {
+            self.lanes[*index].answer == Answer::Open && self.has_thread(lane_at(*index))
+        };
+        (0..self.lanes.len()).find(serves).map(lane_at)
+    }
+
+    /// Whether there is a thread to spare for a lane.
+    #[inline]
+    pub fn has_thread(&self, lane: Lane) -> bool {
+        let Served { threads, busy, .. } = self.lanes[index_of(lane)];
+        match (self.whose, lane) {
+            (Threads::OfLanes, _) => busy < threads,
+            (Threads::OfRank, Lane::Staging) => self.has_idle(),
+            (Threads::OfRank, Lane::Tier(_)) => busy < threads && self.has_idle(),
+        }
+    }
+
+    /// Whether any thread of the rank is idle.
+    fn has_idle(&self) -> bool {
+        let busy: u32 = self.lanes.iter().map(|lane| lane.busy).sum();
+        let all: u32 = self.lanes.iter().map(|lane| lane.threads).sum();
+        busy < all
+    }
+
+    /// How many threads serve a lane now.
+    #[inline]
+    pub fn busy(&self, lane: Lane) -> u32 {
+        self.lanes[index_of(lane)].busy
+    }
+
+    /// A thread begins a read of a lane.
+    pub fn begin(&mut self, lane: Lane) {
+        self.lanes[index_of(lane)].busy += 1;
+    }
+
+    /// A read of a lane is complete.
+    pub fn end(&mut self, lane: Lane) {
+        self.lanes[index_of(lane)].busy -= 1;
+    }
+
+    /// A lane has nothing to do until something changes.
+    pub fn wait(&mut self, lane: Lane) {
+        self.lanes[index_of(lane)].answer = Answer::Full;
+    }
+
+    /// A lane will have nothing more to do.
+    pub fn finish(&mut self, lane: Lane) {
+        self.lanes[index_of(lane)].answer = Answer::Done;
+    }
+
+    /// Something has changed: lanes that had nothing to do may have.
+    pub fn reopen(&mut self) {
+        for lane in &mut self.lanes {
+            if lane.answer == Answer::Full {
+                lane.answer = Answer::Open;
+            }
+        }
+    }
+
+    /// The job goes on elsewhere. Threads that are busy stay so until their reads are complete.
+    pub fn restart(&mut self) {
+        for lane in &mut self.lanes {
+            lane.answer = Answer::Open;
+        }
+    }
+
+    /// From now on so many threads are a lane's.
+    pub fn resize(&mut self, lane: Lane, threads: u32) {
+        self.lanes[index_of(lane)].threads = threads;
+    }
+}
+
+fn lane_at(index: usize) -> Lane {
+    match index {
+        0 => Lane::Staging,
+        tier => Lane::Tier(TierId(tier as u8)),
+    }
+}
+
+fn index_of(lane: Lane) -> usize {
+    match lane {
+        Lane::Staging => 0,
+        Lane::Tier(tier) => tier.index(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: Lane = Lane::Tier(TierId(1));
+    const DISK: Lane = Lane::Tier(TierId(2));
+
+    /// Begins whatever there is to do, and tells for which lanes.
+    fn begin_all(lanes: &mut Lanes) -> Vec<Lane> {
+        std::iter::from_fn(|| {
+            let lane = lanes.next()?;
+            lanes.begin(lane);
+            Some(lane)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_lane_has_its_own_threads_in_the_papers_reading() {
+        let mut lanes = Lanes::new(Threads::OfLanes, [2, 1, 1]);
+        let begun = begin_all(&mut lanes);
+        assert_eq!(begun, [Lane::Staging, Lane::Staging, MEMORY, DISK]);
+        lanes.end(MEMORY);
+        lanes.finish(MEMORY);
+        assert_eq!(lanes.next(), None, "the thread of a tier idles");
+    }
+
+    #[test]
+    fn threads_of_the_rank_stage_first() {
+        let mut lanes = Lanes::new(Threads::OfRank, [2, 1, 1]);
+        assert_eq!(begin_all(&mut lanes), [Lane::Staging; 4]);
+    }
+
+    #[test]
+    fn threads_that_cannot_stage_fill_tiers_as_many_as_each_takes() {
+        let mut lanes = Lanes::new(Threads::OfRank, [4, 1, 2]);
+        lanes.wait(Lane::Staging);
+        assert_eq!(begin_all(&mut lanes), [MEMORY, DISK, DISK]);
+        lanes.reopen();
+        assert_eq!(begin_all(&mut lanes), [Lane::Staging; 4]);
+        lanes.end(DISK);
+        assert_eq!(begin_all(&mut lanes), [Lane::Staging]);
+    }
+
+    #[test]
+    fn threads_that_have_nothing_to_bring_in_help_to_stage() {
+        let mut lanes = Lanes::new(Threads::OfRank, [1, 3]);
+        lanes.finish(MEMORY);
+        assert_eq!(begin_all(&mut lanes), [Lane::Staging; 4]);
+        lanes.end(Lane::Staging);
+        lanes.reopen();
+        assert_eq!(lanes.next(), Some(Lane::Staging), "what is done stays done");
+        lanes.restart();
+        lanes.wait(Lane::Staging);
+        assert_eq!(lanes.next(), Some(MEMORY));
+    }
+
+    #[test]
+    fn a_tier_without_threads_is_never_filled_by_others() {
+        let mut lanes = Lanes::new(Threads::OfRank, [2, 0]);
+        lanes.wait(Lane::Staging);
+        assert_eq!(lanes.next(), None);
+    }
+
+    #[test]
+    fn fewer_threads_than_are_busy_begin_nothing_until_enough_have_ended() {
+        let mut lanes = Lanes::new(Threads::OfRank, [3]);
+        begin_all(&mut lanes);
+        lanes.resize(Lane::Staging, 1);
+        lanes.end(Lane::Staging);
+        lanes.end(Lane::Staging);
+        assert_eq!(lanes.next(), None);
+        lanes.end(Lane::Staging);
+        assert_eq!(lanes.next(), Some(Lane::Staging));
+    }
+}
