@@ -1,21 +1,40 @@
 //! The engine with all it is told. Whatever changes the engine passes through here in one order, under the job's lock, so
 //! that a run can be written down and done again: the same calls give the same commands.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
-use foresee_core::ids::{Epoch, SampleId, TierId};
+use foresee_core::homes::{Home, Homes};
+use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{Model, Origin, SourceLoad};
 use foresee_core::tier_map::TierMap;
 use foresee_core::units::{Bytes, Pace};
 
-/// What a rank without peers sees of the world.
+/// What a rank sees of the world.
 struct Sight {
     model: Arc<Model>,
-    /// Where samples that have a home are.
+    /// Where samples that have their home here are.
     arrived: TierMap,
+    /// What is known of the others' homes; none without peers.
+    others: Option<Others>,
     /// Reads of the source that were given out and are not complete.
     reading: u32,
+}
+
+/// What a rank knows of other ranks' homes.
+struct Others {
+    rank: Rank,
+    homes: Arc<Homes>,
+    /// Samples that were had from their home elsewhere, and not refused since.
+    seen: BTreeSet<SampleId>,
+}
+
+impl Others {
+    fn is_elsewhere(&self, sample: SampleId) -> bool {
+        let home = self.homes.get(sample);
+        home.is_some_and(|home| home.rank != self.rank)
+    }
 }
 
 impl Outlook for Sight {
@@ -32,7 +51,10 @@ impl Outlook for Sight {
     }
 
     fn is_at(&mut self, sample: SampleId, tier: TierId) -> bool {
-        self.arrived.get(sample) == Some(tier)
+        match &self.others {
+            Some(others) if others.is_elsewhere(sample) => others.seen.contains(&sample),
+            Some(_) | None => self.arrived.get(sample) == Some(tier),
+        }
     }
 
     fn is_last_copy(&mut self, _: SampleId) -> bool {
@@ -52,6 +74,10 @@ pub enum Entry {
     GiveUp(Awaited, Read),
     /// A read is complete.
     Complete(Read),
+    /// A sample was handed over to its home here.
+    Arrive(SampleId, TierId),
+    /// Whether a sample is known to be at its home elsewhere.
+    See(SampleId, bool),
     /// A tier does not have what it should.
     Lost(SampleId, TierId),
     /// What the trainer gets.
@@ -90,10 +116,59 @@ impl Desk {
             sight: Sight {
                 model,
                 arrived,
+                others: None,
                 reading: 0,
             },
             record: record.then(Vec::new),
         }
+    }
+
+    /// The same of a rank that has peers, whose homes are these, too.
+    #[must_use]
+    pub fn among(mut self, rank: Rank, homes: Arc<Homes>) -> Self {
+        self.sight.others = Some(Others {
+            rank,
+            homes,
+            seen: BTreeSet::new(),
+        });
+        self
+    }
+
+    /// The home of a sample, of a rank that has peers.
+    pub fn home(&self, sample: SampleId) -> Option<Home> {
+        let homes = &self.sight.others.as_ref()?.homes;
+        if sample.0 >= homes.len() {
+            return None;
+        }
+        homes.get(sample)
+    }
+
+    /// Whether a sample is in the tier here that is its home.
+    pub fn is_here(&self, sample: SampleId, tier: TierId) -> bool {
+        self.sight.arrived.get(sample) == Some(tier)
+    }
+
+    /// Whether this rank itself reads a sample at present, to keep it.
+    pub fn is_being_read(&self, sample: SampleId) -> bool {
+        self.engine.is_being_read(sample)
+    }
+
+    /// A sample was handed over to its home here.
+    pub fn arrive(&mut self, sample: SampleId, tier: TierId) {
+        self.sight.arrived.set(sample, Some(tier));
+        self.note(|| Entry::Arrive(sample, tier));
+    }
+
+    /// A sample was had from its home elsewhere, or refused there.
+    pub fn see(&mut self, sample: SampleId, is_there: bool) {
+        if let Some(others) = &mut self.sight.others {
+            if is_there {
+                others.seen.insert(sample);
+            } else {
+                others.seen.remove(&sample);
+            }
+        }
+        self.note(|| Entry::See(sample, is_there));
     }
 
     /// The next read of a lane.
@@ -198,6 +273,14 @@ impl Desk {
             Entry::Complete(read) => {
                 self.complete(read);
                 Entry::Complete(*read)
+            }
+            Entry::Arrive(sample, tier) => {
+                self.arrive(*sample, *tier);
+                Entry::Arrive(*sample, *tier)
+            }
+            Entry::See(sample, is_there) => {
+                self.see(*sample, *is_there);
+                Entry::See(*sample, *is_there)
             }
             Entry::Lost(sample, tier) => {
                 self.lost(*sample, *tier);

@@ -115,6 +115,11 @@ impl Awaited {
         self.access.sample
     }
 
+    /// How much it is.
+    pub fn bytes(&self) -> Bytes {
+        self.access.bytes
+    }
+
     /// Where it is awaited from: its home, if it has one. Else other threads of this rank are reading it.
     pub fn home(&self) -> Option<Home> {
         self.access.home
@@ -503,6 +508,11 @@ impl Engine {
             Bytes(self.staging_capacity.0.saturating_sub(self.staging_used.0)),
             self.staging_capacity,
         )
+    }
+
+    /// Whether this rank itself reads a sample to keep it, or a copy of it, at present.
+    pub fn is_being_read(&self, sample: SampleId) -> bool {
+        self.in_flight.contains(&sample)
     }
 
     /// Whose this rank's threads are; [`lanes::Lanes`] says what each serves next.

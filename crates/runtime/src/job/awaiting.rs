@@ -1,4 +1,4 @@
-//! Samples that have their slot and are on their way to a tier: brought in by other threads of this rank. Each is looked for
+//! Samples that have their slot and are on their way to a tier: brought in by other threads of this rank, or by another rank. Each is looked for
 //! by its sample, when that has arrived or will not; those behind it are staged meanwhile.
 
 use std::collections::BTreeMap;
@@ -40,6 +40,23 @@ impl Awaiting {
             awaited,
             part,
         })
+    }
+
+    /// The slot that waits for a sample, if it does.
+    pub(super) fn take_slot(&mut self, sample: SampleId, slot: u64) -> Option<Waiting> {
+        let (awaited, part) = self.0.remove(&(sample, slot))?;
+        Some(Waiting {
+            slot,
+            awaited,
+            part,
+        })
+    }
+
+    /// What a slot waits for.
+    pub(super) fn sample_at(&self, slot: u64) -> Option<SampleId> {
+        let mut keys = self.0.keys();
+        keys.find(|(_, other)| *other == slot)
+            .map(|(sample, _)| *sample)
     }
 
     pub(super) fn clear(&mut self) {

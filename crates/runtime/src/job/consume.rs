@@ -3,7 +3,7 @@
 
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foresee_core::ids::SampleId;
 use foresee_core::model::Origin;
@@ -26,6 +26,12 @@ use super::wake::Wake;
 use super::work::Worker;
 use crate::source::ReadError;
 use crate::tier::forbid_writes;
+
+/// How long the trainer stands at a sample that is to come from a peer, before it does without.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where nobody handed over samples that live here before, it does not wait so long for the next; but at least so long.
+const PATIENCE_MIN: Duration = Duration::from_millis(10);
 
 impl Job {
     /// Gathers what is asked for.
@@ -160,7 +166,9 @@ impl Job {
                 Gathering::Late => return Ok(false),
                 Gathering::Own(fetch) => Worker::new(shared).help(fetch),
                 Gathering::Wait(events) => {
-                    shared.sleep(deadline, |state| state.wants.events() != events);
+                    let until = stand(consumer, shared, Instant::now());
+                    let until = until.map_or(deadline, |until| until.min(deadline));
+                    shared.sleep(until, |state| state.wants.events() != events);
                 }
                 Gathering::Broken(sample, cause) => {
                     if self.was_spared(shared, &cause) && self.mend(shared) {
@@ -340,4 +348,39 @@ impl Job {
         let _ = self.first_batch_ns.compare_exchange(0, once, order, order);
         stall_s
     }
+}
+
+/// The trainer is about to wait. Where it waits for a peer, its deadline runs only while it stands there: gives when it ends,
+/// and does without the peer once it has.
+fn stand(consumer: &mut Consumer, shared: &Shared, now: Instant) -> Option<Instant> {
+    shared.transport.as_ref()?;
+    let Some((slot, rank)) = shared.look(State::stands_at) else {
+        consumer.stands = None;
+        return None;
+    };
+    let since = match consumer.stands {
+        Some((other, since)) if other == slot => since,
+        _ => now,
+    };
+    consumer.stands = Some((slot, since));
+    let patience = match rank {
+        Some(_) => PATIENCE,
+        None => (PATIENCE / 2_u32.pow(consumer.forsaken.min(16))).max(PATIENCE_MIN),
+    };
+    let end = since + patience;
+    if now < end {
+        return Some(end);
+    }
+    consumer.stands = None;
+    shared.change(|state| {
+        let wake = match rank {
+            Some(rank) => state.expired(rank, &shared.stores),
+            None => state.give_up_head(&shared.stores),
+        };
+        ((), wake)
+    });
+    if rank.is_none() {
+        consumer.forsaken += 1;
+    }
+    Some(now)
 }

@@ -26,6 +26,10 @@ pub(super) struct Consumer {
     pub(super) skip: u32,
     /// The sample that is next has been reported as broken.
     pub(super) reported: bool,
+    /// The slot of a sample that is to come from peers, and since when the trainer stands at it.
+    pub(super) stands: Option<(u64, Instant)>,
+    /// How often nobody handed over what the trainer stood at.
+    pub(super) forsaken: u32,
 }
 
 /// A sample that waits for the rest of its batch. Its loans are ended by the lease that is made of it, or with the course
@@ -66,6 +70,8 @@ impl Consumer {
             since: None,
             skip: index,
             reported: false,
+            stands: None,
+            forsaken: 0,
         }
     }
 

@@ -5,13 +5,16 @@
 use std::collections::VecDeque;
 
 use foresee_core::engine::{Awaited, Lane, Read};
+use foresee_core::homes::Home;
 use foresee_core::ids::SampleId;
 
 use super::awaiting::Awaiting;
+use super::polling::Supply;
 use super::shelf::Shelf;
 use super::slots::{Decoded, Slots};
 use super::task::{Doer, Fetch, Raw, Ticket, Way};
 use crate::desk::Desk;
+use crate::transport::Payload;
 
 /// Reads that may wait for a thread: enough that no thread waits for the lock, few enough that the order stays fresh.
 const QUEUE_MAX: usize = 64;
@@ -46,7 +49,7 @@ pub(super) struct Course {
     pub(super) due: Option<Due>,
     pub(super) awaiting: Awaiting,
     /// Reads of awaited samples that have come, with their slots: there was no room for them.
-    pub(super) unplaced: VecDeque<(u64, Read)>,
+    pub(super) unplaced: VecDeque<(u64, Read, Supply)>,
     /// Read on demand, and failed before.
     pub(super) on_demand: Option<OnDemand>,
     /// Reads for slots that are under way.
@@ -115,6 +118,8 @@ impl Course {
             read,
             way,
             raw,
+            came,
+            hand_over,
             part,
         } = queued;
         self.since_read = 0;
@@ -122,6 +127,8 @@ impl Course {
             ticket: self.ticket(Doer::Thread(Lane::Staging), Some(slot), read),
             way,
             raw,
+            came,
+            hand_over,
             part,
             tried: false,
         };
@@ -195,7 +202,7 @@ impl Course {
     /// Whether the sample that the trainer stands at has come, and only lacks room.
     pub(super) fn lacks_room_at_head(&self) -> bool {
         let first = self.slots.first();
-        self.unplaced.iter().any(|(slot, _)| *slot == first)
+        self.unplaced.iter().any(|(slot, ..)| *slot == first)
     }
 }
 
@@ -205,6 +212,8 @@ pub(super) struct Queued {
     pub(super) read: Read,
     pub(super) way: Way,
     pub(super) raw: Raw,
+    pub(super) came: Option<Payload>,
+    pub(super) hand_over: Option<Home>,
     pub(super) part: Option<Decoded>,
 }
 

@@ -9,7 +9,7 @@
 //! 1. **Polled** (`polling`): somebody with the job's lock asks the engine for the next access. It gets a *slot* in the
 //!    `course` of the stream. One that is on its way to a tier waits in its slot (`awaiting`); those behind it go on.
 //! 2. **Located** (`polling`): where it is and where its bytes go is resolved, once. What lies in memory fills its slot on
-//!    the spot. All else becomes a `task`, which owns the memory that it fills, in the course's queue.
+//!    the spot. One at its home on another rank is asked for (`peers`), and goes on when the answer comes. All else becomes a `task`, which owns the memory that it fills, in the course's queue.
 //! 3. **Read** (`work`, `reader`): a loader thread, or the trainer where it would wait, takes the task, and without the lock
 //!    reads and decodes.
 //! 4. **Brought in** (`state`): with the lock, the slot is filled, a memory tier keeps its share, the engine is told, and who
@@ -39,6 +39,7 @@
 //! - `shared`: what threads share, and the one place that locks and wakes; `state`: the roles behind the lock, and what
 //!   concerns several of them: `course` (`slots`, `awaiting`, `shelf`), `loans`, `wants`, `ledger`, `threads`, `window`.
 //!   A transition returns whom to `wake`.
+//! - `peers`: asking other ranks for samples, handing samples over to their homes, and serving what lives here.
 //! - `stores`: arena and tiers; `looks`: whether what they hold is still what the source has.
 //! - `start`: bringing a job up; `consumer`: where the trainer stands; `saved`: to go on later; `stats`: what happened.
 
@@ -54,6 +55,7 @@ mod ledger;
 mod loans;
 mod looks;
 mod outcome;
+mod peers;
 mod polling;
 mod reader;
 mod saved;
@@ -95,6 +97,7 @@ pub use self::stats::Stats;
 use self::wake::Wake;
 use self::work::Worker;
 use crate::desk::{Desk, Entry};
+use crate::transport::Transport;
 
 /// How long a closing job waits for reads that are under way.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
@@ -103,6 +106,8 @@ const CLOSE_MAX: Duration = Duration::from_secs(5);
 pub struct Job {
     /// Only measuring the dataset again before the first batch changes it.
     spec: RwLock<Arc<JobSpec>>,
+    /// The way to other ranks; none where each serves itself alone.
+    transport: Option<Arc<dyn Transport>>,
     /// Only another order for an epoch to come changes it.
     orders: RwLock<Orders>,
     consumer: Mutex<Consumer>,
@@ -151,8 +156,16 @@ impl Job {
         ))
     }
 
+    /// The same for one of several ranks that serve each other. All are given the same but for their rank.
+    pub fn among(spec: JobSpec, transport: Arc<dyn Transport>) -> Result<Self, JobError> {
+        let mut job = Self::new(spec)?;
+        job.transport = Some(transport);
+        Ok(job)
+    }
+
     fn at(spec: Arc<JobSpec>, orders: Orders, consumer: Consumer) -> Self {
         let job = Self {
+            transport: None,
             spec: RwLock::new(spec),
             orders: RwLock::new(orders),
             at: [AtomicU64::new(0), AtomicU64::new(0)],

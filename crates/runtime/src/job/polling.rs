@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use foresee_core::engine::{Lane, Next, Read};
-use foresee_core::ids::SampleId;
+use foresee_core::homes::Home;
+use foresee_core::ids::{Rank, SampleId};
 use foresee_core::units::Seconds;
 
 use super::awaiting::Waiting;
@@ -17,6 +18,7 @@ use super::task::{Doer, Fetch, Raw, Ticket, Way};
 use super::wake::Wake;
 use crate::arena::{Block, Piece};
 use crate::tier::Shared;
+use crate::transport::Payload;
 
 /// Polls under one hold of the lock; what is in memory needs no thread, and there may be half a million of it.
 const POLLS_MAX: usize = 256;
@@ -35,14 +37,34 @@ pub(super) enum Polled {
     Full,
 }
 
+/// Where the bytes of a sample come from.
+pub(super) enum Supply {
+    /// As the engine says.
+    Planned,
+    /// From the source after all; and then to its home, if that is said.
+    Source(Option<Home>),
+    /// A peer has sent them.
+    Here(Payload),
+}
+
 /// Where a sample is, and where its bytes are to go.
 enum Located {
     /// In memory: nothing is read.
     InMemory(Arc<Block>),
     /// To be read so, into this.
     ToRead(Way, Raw),
+    /// At its home on another rank, which is to be asked.
+    AtPeer(Rank),
     /// There is no room for it.
     NoRoom,
+}
+
+/// A read that is about to be queued for its slot.
+struct Begun {
+    slot: u64,
+    read: Read,
+    part: Option<Decoded>,
+    supply: Supply,
 }
 
 impl State {
@@ -139,6 +161,8 @@ impl State {
                     ticket: self.course.ticket(Doer::Thread(doer), None, read),
                     way: Way::of(&read),
                     raw: Raw::Fill(filling),
+                    came: None,
+                    hand_over: read.hand_over,
                     part: None,
                     tried: false,
                 };
@@ -201,12 +225,21 @@ impl State {
         };
         match due {
             Due::Read(read) => {
-                let located = self.locate(&read, starving, stores);
-                if matches!(located, Located::NoRoom) {
-                    return None;
+                let located = self.locate(&read, &Supply::Planned, starving, stores);
+                let slot = match located {
+                    Located::NoRoom => return None,
+                    _ => self.course.slots.push(Slot::Pending),
+                };
+                if let Located::AtPeer(rank) = located {
+                    return Some(self.ask_for(rank, slot, read, part, stores));
                 }
-                let slot = self.course.slots.push(Slot::Pending);
-                Some(self.begin(slot, read, part, located, Place::Last))
+                let begun = Begun {
+                    slot,
+                    read,
+                    part,
+                    supply: Supply::Planned,
+                };
+                Some(self.begin(begun, located, Place::Last))
             }
             Due::Await(awaited) => {
                 let slot = self.course.slots.push(Slot::Pending);
@@ -215,7 +248,7 @@ impl State {
                     awaited,
                     part,
                 });
-                Some(Wake::NOBODY)
+                Some(self.ask_for_awaited(slot, &awaited, stores))
             }
         }
     }
@@ -226,8 +259,14 @@ impl State {
     }
 
     /// Resolves, once, where a sample comes from and where its bytes go.
-    fn locate(&mut self, read: &Read, starving: bool, stores: &Stores) -> Located {
-        let mut way = Way::of(read);
+    fn locate(&mut self, read: &Read, supply: &Supply, starving: bool, stores: &Stores) -> Located {
+        let mut way = match supply {
+            Supply::Planned | Supply::Here(_) => Way::of(read),
+            Supply::Source(_) => Way::Source,
+        };
+        if let (Way::Peer { rank, .. }, Supply::Planned) = (way, supply) {
+            return Located::AtPeer(rank);
+        }
         if let Way::Tier(tier) = way {
             match stores.tier(tier).share(read.sample) {
                 Shared::Block(block) => return Located::InMemory(block),
@@ -248,17 +287,17 @@ impl State {
         }
     }
 
-    fn begin(
-        &mut self,
-        slot: u64,
-        read: Read,
-        part: Option<Decoded>,
-        located: Located,
-        place: Place,
-    ) -> Wake {
+    fn begin(&mut self, begun: Begun, located: Located, place: Place) -> Wake {
+        let Begun {
+            slot,
+            read,
+            part,
+            supply,
+        } = begun;
         let (way, raw) = match located {
+            Located::AtPeer(rank) => unreachable!("rank {rank} was asked"),
             Located::NoRoom => {
-                self.course.unplaced.push_back((slot, read));
+                self.course.unplaced.push_back((slot, read, supply));
                 return Wake::NOBODY;
             }
             Located::InMemory(block) if part.is_none() => {
@@ -267,11 +306,19 @@ impl State {
             Located::InMemory(block) => (Way::of(&read), Raw::Held(block)),
             Located::ToRead(way, raw) => (way, raw),
         };
+        let is_from_peer = matches!(way, Way::Peer { .. });
+        let (came, hand_over) = match supply {
+            Supply::Planned => (None, read.hand_over),
+            Supply::Source(home) => (None, home),
+            Supply::Here(payload) => (Some(payload).filter(|_| is_from_peer), read.hand_over),
+        };
         let queued = Queued {
             slot,
             read,
             way,
             raw,
+            came,
+            hand_over,
             part,
         };
         self.course.enqueue(queued, place);
@@ -308,7 +355,11 @@ impl State {
         while let Some(waiting) = self.course.awaiting.take(sample, last) {
             last = Some(waiting.slot);
             match self.course.desk.resume(&waiting.awaited) {
-                Some(read) => wake |= self.begin_resumed(waiting.slot, read, waiting.part, stores),
+                Some(read) => {
+                    let Waiting { slot, part, .. } = waiting;
+                    self.withdraw(slot);
+                    wake |= self.begin_resumed(slot, read, part, Supply::Planned, stores);
+                }
                 // It is on its way once more.
                 None => self.course.awaiting.insert(waiting),
             }
@@ -316,27 +367,37 @@ impl State {
         wake
     }
 
-    fn begin_resumed(
+    pub(super) fn begin_resumed(
         &mut self,
         slot: u64,
         read: Read,
         part: Option<Decoded>,
+        supply: Supply,
         stores: &Stores,
     ) -> Wake {
         self.evict(stores);
         let starving = self.is_starving_at(slot);
-        let located = self.locate(&read, starving, stores);
-        self.begin(slot, read, part, located, Place::First)
+        let located = self.locate(&read, &supply, starving, stores);
+        if let Located::AtPeer(rank) = located {
+            return self.ask_for(rank, slot, read, part, stores);
+        }
+        let begun = Begun {
+            slot,
+            read,
+            part,
+            supply,
+        };
+        self.begin(begun, located, Place::First)
     }
 
     /// Finds memory for awaited samples that have come.
     fn place_unplaced(&mut self, stores: &Stores) -> Wake {
         let mut wake = Wake::NOBODY;
         for _ in 0..self.course.unplaced.len() {
-            let Some((slot, read)) = self.course.unplaced.pop_front() else {
+            let Some((slot, read, supply)) = self.course.unplaced.pop_front() else {
                 break;
             };
-            wake |= self.begin_resumed(slot, read, None, stores);
+            wake |= self.begin_resumed(slot, read, None, supply, stores);
         }
         wake
     }

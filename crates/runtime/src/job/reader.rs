@@ -111,6 +111,9 @@ impl Reader {
             (Way::Tier(tier), Effort::AtOnce) => {
                 self.fetch_tier_at_once(sample, tier, into, stores)
             }
+            // It was asked for, and what came is copied: there is nothing to read.
+            (Way::Peer { .. }, Effort::Whole) => unreachable!("sample {sample} came from a peer"),
+            (Way::Peer { .. }, Effort::AtOnce) => Got::NotAtOnce,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::peers::Ear;
 use super::reader::Reader;
 use super::spec::JobSpec;
 use super::state::{Ended, State};
@@ -17,6 +18,7 @@ use crate::fork;
 use crate::pool::{Member, Pool, Work};
 use crate::tier::forbid_writes;
 use crate::trace::Trace;
+use crate::transport::{Serving, Transport};
 
 /// What a job's threads share.
 pub(crate) struct Shared {
@@ -24,6 +26,10 @@ pub(crate) struct Shared {
     pub(super) stores: Stores,
     pub(super) reader: Reader,
     pub(super) trace: Option<Trace>,
+    /// The way to other ranks.
+    pub(super) transport: Option<Arc<dyn Transport>>,
+    /// Until the job is closed, what other ranks send is taken in.
+    serving: Mutex<Option<Serving>>,
     /// Whether the trainer reads its samples itself, one by one.
     pub(super) on_demand: bool,
     /// What a sample takes of the staging buffer, on average and at most.
@@ -51,6 +57,7 @@ pub(super) struct Parts {
     pub(super) stores: Stores,
     pub(super) reader: Reader,
     pub(super) trace: Option<Trace>,
+    pub(super) transport: Option<Arc<dyn Transport>>,
     pub(super) on_demand: bool,
     pub(super) mean_bytes: u64,
     pub(super) largest_bytes: u64,
@@ -69,6 +76,8 @@ impl Shared {
             stores: parts.stores,
             reader: parts.reader,
             trace: parts.trace,
+            transport: parts.transport,
+            serving: Mutex::new(None),
             on_demand: parts.on_demand,
             mean_bytes: parts.mean_bytes,
             largest_bytes: parts.largest_bytes,
@@ -86,17 +95,26 @@ impl Shared {
         let mut member = whole(shared.member.lock());
         *member = Some(pool.join(&work, most)?);
         drop(member);
+        if let Some(transport) = &shared.transport {
+            let ear = Arc::new(Ear(Arc::downgrade(&shared)));
+            let serving = transport.serve(ear)?;
+            *whole(shared.serving.lock()) = Some(serving);
+        }
         Ok(shared)
     }
 
     /// Changes the state, and wakes whom that concerns.
     pub(super) fn change<T>(&self, act: impl FnOnce(&mut State) -> (T, Wake)) -> T {
-        let (result, wake) = {
+        let ((result, wake), errands) = {
             let mut state = self.lock();
             let _locked = forbid_writes();
-            act(&mut state)
+            let changed = act(&mut state);
+            (changed, state.take_errands())
         };
         self.wake(wake);
+        if let (false, Some(transport)) = (errands.is_empty(), &self.transport) {
+            self.dispatch(&**transport, errands);
+        }
         result
     }
 
@@ -188,6 +206,9 @@ impl Shared {
         let member = whole(self.member.lock()).take();
         // After the lock: the pool asks all jobs.
         drop(member);
+        let serving = whole(self.serving.lock()).take();
+        // After the lock: it waits for what is being taken in.
+        drop(serving);
     }
 
     /// Gives back what is ours. Threads that hang in a read keep what they need until they are done, and so do samples in the

@@ -11,7 +11,7 @@ use foresee_core::model::{
     Beyond, Contention, Curve, Decoded, Hosts, Model, Paces, Scope, System, Tier, Trainer,
 };
 use foresee_core::policy::specimen::{self, Traits};
-use foresee_core::policy::{Assignment, Brief, Capacities, Part, Policy, by_name};
+use foresee_core::policy::{Assignment, Brief, Capacities, Part, Policy, Share, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
 use foresee_image::{Key, Pipeline};
@@ -281,16 +281,22 @@ impl JobSpec {
         })
     }
 
-    /// This rank's part of the plan. Without peers its own share is all there is to gather.
+    /// This rank's part of the plan. Without peers its own share is all there is to gather; with them the shares of all are
+    /// worked out here, as no transport gathers them yet.
     pub(super) fn part(&self, brief: &Brief) -> Result<Part, JobError> {
         let policy = self.policy()?;
-        let share = policy.share(brief, self.rank());
+        let shares: Vec<Share> = if brief.peers {
+            let ranks = brief.hosts.all();
+            ranks.map(|rank| policy.share(brief, rank)).collect()
+        } else {
+            vec![policy.share(brief, self.rank())]
+        };
         let unsupported = |cause| JobError::Unsupported {
             policy: self.policy.clone(),
             cause,
         };
         let part = policy
-            .part(brief, &[share], self.rank())
+            .part(brief, &shares, self.rank())
             .map_err(unsupported)?;
         assert_eq!(part.only_simulated(), None, "{}", self.policy);
         Ok(part)

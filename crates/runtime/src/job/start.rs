@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use foresee_config::{Tier, TierKind};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
-use foresee_core::policy::Part;
 use foresee_core::policy::specimen::Traits;
+use foresee_core::policy::{Brief, Part};
 use foresee_core::units::Bytes;
 
 use super::consumer::Consumer;
 use super::course::Course;
 use super::error::JobError;
 use super::looks::Looks;
+use super::peers::Dealings;
 use super::reader::Reader;
 use super::shared::{Parts, Shared};
 use super::shelf::Shelf;
@@ -159,12 +160,16 @@ impl Job {
         let course = Course::new(desk, self.shelf(consumer));
         let mut state = State::new(course, lanes, stores.tiers.len() + 1, window);
         state.evict(&stores);
+        if self.transport.is_some() {
+            state.dealings = Some(Dealings::new(spec.rank(), spec.world));
+        }
         let reader = Reader::new(Arc::clone(&spec), looks(&spec, &stores));
         Shared::start(Parts {
             spec,
             stores,
             reader,
             trace: self.trace()?,
+            transport: self.transport.clone(),
             on_demand,
             mean_bytes,
             largest_bytes,
@@ -221,21 +226,31 @@ impl Job {
         let spec = self.spec();
         let kept = stores.capacities();
         let course = (consumer.layout.clone(), consumer.mark);
-        let brief = spec.brief(self.orders(), course, &kept, held)?;
+        // What others hold is not known, so with peers nobody plans with it: all must plan alike.
+        let known = if self.transport.is_some() { &[] } else { held };
+        let brief = Brief {
+            peers: self.transport.is_some(),
+            ..spec.brief(self.orders(), course, &kept, known)?
+        };
         let part = Part {
             held: held.to_vec(),
             ..spec.part(&brief)?
         };
         let model = spec.model(&brief);
+        let homes = part.homes().filter(|_| brief.peers).cloned();
         let engine = Engine::new(&brief, part, Arc::clone(&model));
-        Ok(Desk::new(
+        let desk = Desk::new(
             engine,
             model,
             kept.len() + 1,
             spec.catalog.len(),
             held,
             spec.record,
-        ))
+        );
+        Ok(match homes {
+            Some(homes) => desk.among(spec.rank(), homes),
+            None => desk,
+        })
     }
 
     pub(super) fn open_stores(&self, pool: &Arc<Pool>) -> Result<(Stores, Grant), JobError> {

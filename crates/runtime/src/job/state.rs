@@ -15,6 +15,7 @@ use super::course::Course;
 use super::ledger::Ledger;
 use super::loans::{Loans, Numbers};
 use super::outcome::{Done, Outcome};
+use super::peers::Dealings;
 use super::slots::{Failure, Slot};
 use super::stores::Stores;
 use super::task::{Doer, Fetch, Ticket};
@@ -34,6 +35,8 @@ pub(super) struct State {
     pub(super) lanes: Lanes,
     /// How much is staged ahead at most, and whether that was reached since the trainer waited last.
     pub(super) window: Window,
+    /// With other ranks; none without peers.
+    pub(super) dealings: Option<Dealings>,
     /// Samples that are being written to a tier's files, by threads that do not have the lock.
     writing: u32,
     /// Why nothing more is done.
@@ -58,6 +61,7 @@ impl State {
             ledger: Ledger::new(tiers),
             lanes,
             window,
+            dealings: None,
             writing: 0,
             ended: None,
         }
@@ -70,6 +74,7 @@ impl State {
     /// Nothing more is done.
     pub(super) fn end(&mut self, ended: Ended) -> Wake {
         self.course.stop();
+        self.break_off();
         self.ended = Some(ended);
         self.wants.happened()
     }
@@ -77,6 +82,7 @@ impl State {
     /// The job is about to move: nothing more is read for where it stood.
     pub(super) fn stop(&mut self) -> Wake {
         self.course.stop();
+        self.break_off();
         self.loans = Loans::default();
         self.wants.forget();
         Wake::NOBODY
@@ -307,6 +313,7 @@ impl State {
             self.course.desk.lost(read.sample, tier);
             self.ledger.counts.not_kept += 1;
         }
+        self.tell_parked(read.sample, tier, kept);
         self.evict(stores);
         // Who waited for it to arrive in its tier can go on.
         let mut wake = self.resume(read.sample, stores);

@@ -167,6 +167,11 @@ impl Stats {
         for (index, count) in tally.tiers.iter().enumerate().skip(1) {
             self.origins.insert(format!("tier{index}"), reads(count));
         }
+        for (name, count) in [("peer", &tally.peer), ("host_peer", &tally.host_peer)] {
+            if count.reads > 0 {
+                self.origins.insert(name.into(), reads(count));
+            }
+        }
         let all: u64 = self.origins.values().map(|reads| reads.bytes).sum();
         self.hit_ratio = if all == 0 {
             0.0

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use foresee_core::engine::{Lane, Read};
-use foresee_core::ids::TierId;
+use foresee_core::homes::Home;
+use foresee_core::ids::{Rank, TierId};
 use foresee_core::model::Origin;
 
 use super::slots::Decoded;
 use crate::arena::{Block, Filling};
+use crate::transport::Payload;
 
 /// A read for a thread to do.
 pub(super) struct Fetch {
@@ -16,6 +18,10 @@ pub(super) struct Fetch {
     /// Where it is read from in truth: the source, where a tier has not what the engine thinks it has.
     pub(super) way: Way,
     pub(super) raw: Raw,
+    /// What a peer has sent: it only has to be copied.
+    pub(super) came: Option<Payload>,
+    /// Who is to have it once it is read.
+    pub(super) hand_over: Option<Home>,
     /// Where it goes once decoded, if it is.
     pub(super) part: Option<Decoded>,
     /// Whether the trainer has tried it, and left it to threads.
@@ -42,38 +48,48 @@ pub(super) enum Doer {
     Trainer,
 }
 
-/// How this driver carries a read out. What else an engine can say needs peers, whom a job here has not.
+/// How this driver carries a read out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// From a tier of this rank.
     Tier(TierId),
     /// From the source.
     Source,
+    /// From a tier of another rank, on this host or not.
+    Peer {
+        rank: Rank,
+        tier: TierId,
+        is_near: bool,
+    },
 }
 
 impl Way {
     /// All that an engine can say of a read, carried out or refused.
     pub(super) fn of(read: &Read) -> Self {
         let Read {
-            sample,
+            sample: _,
             bytes: _,
             origin,
             pace: _,
-            // Kept when it is brought in; nobody else could see it.
+            // Kept when it is brought in; peers that asked for it are then told.
             keep: _,
             shared: _,
-            hand_over,
+            // Done by who carries it out (`Fetch::hand_over`).
+            hand_over: _,
         } = *read;
-        assert_eq!(
-            hand_over, None,
-            "sample {sample}: a plan without peers hands nothing over"
-        );
         match origin {
             Origin::Tier(tier) => Self::Tier(tier),
             Origin::Source => Self::Source,
-            Origin::Peer { rank, .. } | Origin::HostPeer { rank, .. } => {
-                unreachable!("sample {sample} from rank {rank}: a plan without peers has none")
-            }
+            Origin::Peer { rank, tier } => Self::Peer {
+                rank,
+                tier,
+                is_near: false,
+            },
+            Origin::HostPeer { rank, tier } => Self::Peer {
+                rank,
+                tier,
+                is_near: true,
+            },
         }
     }
 
@@ -82,6 +98,16 @@ impl Way {
         match self {
             Self::Tier(tier) => Origin::Tier(tier),
             Self::Source => Origin::Source,
+            Self::Peer {
+                rank,
+                tier,
+                is_near: true,
+            } => Origin::HostPeer { rank, tier },
+            Self::Peer {
+                rank,
+                tier,
+                is_near: false,
+            } => Origin::Peer { rank, tier },
         }
     }
 }

@@ -29,8 +29,8 @@ use crate::source::{ReadError, Source};
 use crate::stamp::Stamp;
 use crate::tier::{Arrived, Secured, check_may_write};
 
-const SAMPLE: u64 = 100;
-const SAMPLES: u32 = 20;
+pub(super) const SAMPLE: u64 = 100;
+pub(super) const SAMPLES: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Samples that are full of their number.
@@ -48,7 +48,7 @@ impl Source for Numbered {
 }
 
 /// One pass over samples in their order, two of them in a batch; all fit into the memory tier.
-fn spec() -> JobSpec {
+pub(super) fn spec() -> JobSpec {
     let mut config = Config::default();
     config.staging.capacity_bytes = 10 * SAMPLE;
     config.staging.threads = Threads::Number(1);

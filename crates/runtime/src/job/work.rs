@@ -11,6 +11,7 @@ use foresee_core::units::{Bytes, Seconds};
 use foresee_image::Scratch;
 
 use super::outcome::{Done, Outcome};
+use super::peers;
 use super::reader::{Effort, Got};
 use super::shared::Shared;
 use super::slots::Decoded;
@@ -21,6 +22,7 @@ use crate::arena::Piece;
 use crate::source::ReadError;
 use crate::thread_time::ThreadTime;
 use crate::tier::{Arrived, Secured};
+use crate::transport::Content;
 
 /// Of so many reads one is measured, after the first ones.
 const MEASURE_EVERY: u64 = 4;
@@ -158,6 +160,10 @@ impl<'a> Worker<'a> {
             }
             Raw::Held(_) => return Ok(()),
         };
+        if let Some(came) = fetch.came.take() {
+            into.copy_from_slice(came.bytes());
+            return Ok(());
+        }
         let Shared { reader, stores, .. } = self.shared;
         match reader.fetch(read.sample, fetch.way, into, stores, Effort::Whole) {
             Got::Here(had) => {
@@ -191,7 +197,11 @@ impl<'a> Worker<'a> {
     /// A sample has come. `buffer` has its bytes where they are nowhere else.
     fn bring(self, fetch: Fetch, done: Done, buffer: &[u8]) -> Outcome {
         let Fetch {
-            ticket, raw, part, ..
+            ticket,
+            raw,
+            part,
+            hand_over,
+            ..
         } = fetch;
         let read = &ticket.read;
         if let Some(trace) = &self.shared.trace {
@@ -202,6 +212,12 @@ impl<'a> Worker<'a> {
             Raw::Held(block) => Some(block),
             Raw::Passing => None,
         };
+        if let Some(home) = hand_over {
+            // Before the trainer has it, who may change it.
+            let bytes = block.as_ref().map_or(buffer, |block| block.bytes());
+            let content = Content::Sample(peers::payload(block.as_ref(), bytes));
+            self.shared.hand_over(home, read.sample, content);
+        }
         let decoded = part.map(|(part, _)| part.share());
         let piece = decoded.or_else(|| block.clone().map(Piece::whole));
         let Some(tier) = read.keep else {
@@ -246,8 +262,15 @@ impl<'a> Worker<'a> {
     /// A sample could not be read or decoded.
     fn give_up(self, fetch: Fetch, done: Done, cause: ReadError, image: &mut Scratch) -> Outcome {
         let Fetch {
-            ticket, mut part, ..
+            ticket,
+            mut part,
+            hand_over,
+            ..
         } = fetch;
+        if let Some(home) = hand_over {
+            let sample = ticket.read.sample;
+            self.shared.hand_over(home, sample, Content::WillNotCome);
+        }
         let is_spared = || {
             // Before the first batch all files are measured again.
             let has_begun = self.shared.look(|state| state.ledger.counts.batches > 0);
