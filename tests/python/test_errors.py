@@ -318,7 +318,14 @@ def test_places_on_a_host_are_found_where_launchers_leave_them(variables, expect
 
 @pytest.mark.parametrize(
     ("host", "place", "expected"),
-    [("0", "3", (3, 4)), ("1", "0", (0, 4)), ("2", "2", (2, 3)), ("3", "0", (0, 1)), ("4", "0", None), ("x", "0", None)],
+    [
+        ("0", "3", (3, 4)),
+        ("1", "0", (0, 4)),
+        ("2", "2", (2, 3)),
+        ("3", "0", (0, 1)),
+        ("4", "0", None),
+        ("x", "0", None),
+    ],
 )
 def test_srun_tells_how_many_tasks_each_host_has(host, place, expected):
     from foresee import _launch

@@ -184,6 +184,12 @@ impl Shared {
         .ok()
     }
 
+    /// Whether a thread that has nothing to read keeps nobody from a core: reads sleep, and are not copies.
+    fn has_time(&self) -> bool {
+        let state = self.state.try_lock();
+        state.is_ok_and(|state| state.ended().is_none() && !state.lanes.are_quick())
+    }
+
     /// Whether it is not one that a fork brought along.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.forks_before == fork::generation()
@@ -233,7 +239,7 @@ impl Work for Shared {
     fn work(&self) -> bool {
         let did = self.guarded(|| Worker::new(self).work());
         // Before a thread sleeps it takes some memory that others would take while they read.
-        did.unwrap_or(false) || self.stores.arena.allocate_ahead()
+        did.unwrap_or(false) || (self.has_time() && self.stores.arena.allocate_ahead())
     }
 
     fn urgency(&self) -> f64 {

@@ -7,7 +7,7 @@
 //!
 //! A job has a lock, and its trainer must not wait for a disk. Which calls may be made with that lock, or by the trainer,
 //! stands at each; the others may write files, and only loader threads make them, without the lock. In debug builds
-//! whoever must not write files says so ([`forbid_writes`]), and what writes them objects.
+//! whoever must not write files says so (`forbid_writes`), and what writes them objects.
 
 pub mod conformance;
 pub mod disk;

@@ -15,6 +15,7 @@ mod gate;
 mod index;
 mod log;
 mod noting;
+mod opening;
 mod restore;
 mod segments;
 mod shared;
@@ -31,7 +32,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use foresee_config::shown;
 use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
@@ -47,9 +47,8 @@ use self::entry::Entry;
 use self::folder::{Folder, Lock};
 use self::gate::Gate;
 use self::index::Index;
-use self::log::{Identity, Log};
-use self::restore::{Known, Restored};
-use self::segments::{Segments, Shape};
+use self::log::Log;
+use self::segments::Segments;
 use super::{Arrived, Found, Kept, Secured, Tier, TierError};
 use crate::extents::Extent;
 use crate::stamp::Stamp;
@@ -211,79 +210,6 @@ impl DiskTier {
     /// Why it keeps less than it should, if it does.
     pub fn degraded(&self) -> Option<String> {
         self.growing.reason().or_else(|| self.writing.reason())
-    }
-
-    fn open_in_segments(spec: &DiskSpec, segment: u64) -> Result<Self, DiskError> {
-        if spec.capacity.0 == 0 {
-            return Err(DiskError::NoCapacity {
-                path: spec.folder.clone(),
-            });
-        }
-        let chosen = spec.folder();
-        folder::claim(&chosen)?;
-        check_total(spec)?;
-        let folder = folder::enter(&chosen, &spec.name)?;
-        let lock = folder::lock(&folder)?;
-        let identity = Identity {
-            dataset: spec.dataset,
-            shape: Shape {
-                capacity: spec.capacity.0,
-                segment: segment.min(spec.capacity.0),
-            },
-        };
-        Self::open_locked(spec, &folder, lock, identity)
-    }
-
-    /// Opens a sub-folder that no rank has, for what it holds of the same dataset, whatever its capacity was; none where
-    /// somebody uses it, or where it is of no use.
-    fn open_orphan(spec: &DiskSpec, name: &str) -> Result<Option<Self>, DiskError> {
-        let Some((folder, lock)) = folder::find(&spec.folder(), name)? else {
-            return Ok(None);
-        };
-        let identity = log::identity(&folder)
-            .map_err(|cause| DiskError::new(&folder.path, "read its index", cause))?;
-        match identity.filter(|identity| identity.dataset == spec.dataset) {
-            Some(identity) => Self::open_locked(spec, &folder, lock, identity).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    fn open_locked(
-        spec: &DiskSpec,
-        folder: &Folder,
-        lock: Lock,
-        identity: Identity,
-    ) -> Result<Self, DiskError> {
-        let past = restore::recall(folder, identity)?;
-        let segments = Segments::open(folder, identity.shape, spec.floor)?;
-        let known = Known {
-            sizes: &spec.sizes,
-            segments: &segments,
-        };
-        let Restored {
-            index,
-            log,
-            dropped,
-        } = restore::restore(folder, identity, past, &known)?;
-        if dropped > 0 {
-            tracing::warn!(
-                "cache folder {}: {dropped} samples were dropped: not whole, or changed",
-                shown(&folder.path)
-            );
-        }
-        Ok(Self {
-            label: format!("disk tier ({})", shown(&spec.folder)),
-            capacity: Bytes(identity.shape.capacity),
-            segments,
-            log: Mutex::new(log),
-            index: Mutex::new(index),
-            left: Condvar::new(),
-            growth: Mutex::new(()),
-            growing: Gate::default(),
-            writing: Gate::default(),
-            corrupt: AtomicU64::new(0),
-            _lock: lock,
-        })
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -492,22 +418,6 @@ impl Tier for DiskTier {
         self.index()
             .stamp(sample)
             .is_some_and(|then| then.still_holds(now))
-    }
-}
-
-fn check_total(spec: &DiskSpec) -> Result<(), DiskError> {
-    let total = segments::total(&spec.folder)
-        .map_err(|cause| DiskError::new(&spec.folder, "measure it", cause))?;
-    match total.filter(|total| *total < spec.capacity) {
-        Some(available) => {
-            let (path, capacity) = (spec.folder.clone(), spec.capacity);
-            Err(DiskError::LargerThanDisk {
-                path,
-                capacity,
-                available,
-            })
-        }
-        None => Ok(()),
     }
 }
 
