@@ -251,8 +251,7 @@ pub trait Policy: Sync {
 
     /// What these ranks work out for all, rank by rank. What one rank finds does not depend on who is asked with it; but
     /// ranks of one process have it faster together.
-    fn work(&self, brief: &Brief, ranks: Range<u32>) -> Vec<Work> {
-        let _ = brief;
+    fn work(&self, _: &Brief, ranks: Range<u32>) -> Vec<Work> {
         vec![Work::Nothing; ranks.len()]
     }
 
