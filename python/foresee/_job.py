@@ -259,6 +259,8 @@ class Job(_native.Batches):
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments: dict[str, Any] = {**self._arguments}
+        # It is looked up where the job is unpickled.
+        del arguments["on_host"]
         if not self._settled:
             # It may be unpickled where another world is.
             arguments |= self._given

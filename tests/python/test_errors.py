@@ -214,17 +214,18 @@ next(job)
 """
 
 
-def test_a_cache_folder_that_another_process_uses_is_refused(folder, script, tmp_path):
+def test_a_cache_folder_that_another_process_uses_is_left_to_it(folder, script, tmp_path):
     paths, config = folder(10), disk(tmp_path / "cache")
     dataset = foresee.Files(paths)
     first = foresee.Job(dataset, 2, 1, config=config)
     next(first)
     ran = script(HOLD, json.dumps(config), *paths)
-    assert ran.returncode == 1
+    assert ran.returncode == 0, ran.stderr
     said = ran.stderr.splitlines()[-1]
-    assert "CacheError" in said and str(tmp_path / "cache") in said
+    assert str(tmp_path / "cache") in said and "another process uses" in said and "slot1 is taken" in said
     first.close()
-    assert script(HOLD, json.dumps(config), *paths).returncode == 0
+    ran = script(HOLD, json.dumps(config), *paths)
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_a_cache_folder_that_is_a_file_is_refused(files, tmp_path):

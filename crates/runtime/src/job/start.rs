@@ -22,7 +22,7 @@ use super::reader::Reader;
 use super::shared::{Parts, Shared};
 use super::shelf::Shelf;
 use super::state::{Ended, State};
-use super::stores::{Grant, Stores};
+use super::stores::{Grant, Stores, aside};
 use super::threads::{Auto, Lanes};
 use super::window::Window;
 use super::{Began, CLOSE_MAX, Job, JobSpec};
@@ -281,7 +281,7 @@ impl Job {
             let opened: Box<dyn tier::Tier> = match &tier.kind {
                 _ if tier.capacity_bytes == 0 || !does_keep => Box::new(Nowhere),
                 TierKind::Memory => Box::new(MemoryTier::new(Arc::clone(&arena), granted)),
-                TierKind::Disk { .. } => Box::new(open_disk(pool, &spec, tier)?),
+                TierKind::Disk { .. } => Box::new(aside(|| open_disk(pool, &spec, tier))?),
             };
             tiers.push(opened);
         }

@@ -40,6 +40,25 @@ impl Drop for Grant {
     }
 }
 
+/// Does what may write a tier's files on a thread of its own, and waits for it. To open and to close tiers is asked for by
+/// whoever has the job, mostly the trainer, whose thread writes no file of a tier. Without a thread to be had it does.
+pub(super) fn aside<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let mut waiting = Some(act);
+    let done = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("foresee-files".to_owned());
+        let act = || waiting.take().map(|act| act());
+        let started = thread.spawn_scoped(scope, act).ok()?;
+        started
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    match (done, waiting) {
+        (Some(done), _) => done,
+        (None, Some(act)) => act(),
+        (None, None) => unreachable!("it was done, or it waits"),
+    }
+}
+
 /// The arena and the tiers.
 pub(super) struct Stores {
     pub(super) arena: Arc<Arena>,
@@ -59,9 +78,7 @@ impl Stores {
 
     /// Lets go of what other jobs may want.
     pub(super) fn close(&self) {
-        for tier in &self.tiers {
-            tier.close();
-        }
+        aside(|| self.tiers.iter().for_each(|tier| tier.close()));
     }
 
     /// All that the tiers hold.
