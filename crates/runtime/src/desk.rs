@@ -8,6 +8,7 @@ use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlo
 use foresee_core::homes::{Home, Homes};
 use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{Model, Origin, SourceLoad};
+use foresee_core::policy::Threads;
 use foresee_core::tier_map::TierMap;
 use foresee_core::units::{Bytes, Pace};
 
@@ -132,6 +133,11 @@ impl Desk {
             seen: BTreeSet::new(),
         });
         self
+    }
+
+    /// Whose the rank's threads are, by the plan.
+    pub fn threads(&self) -> Threads {
+        self.engine.threads()
     }
 
     /// The home of a sample, of a rank that has peers.

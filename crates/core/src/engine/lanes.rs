@@ -5,7 +5,7 @@
 //! - [`Threads::OfLanes`]: a lane has its own threads.
 //! - [`Threads::OfRank`]: any free thread serves any lane. Threads that have nothing to bring in help to stage, and those
 //!   that find the staging buffer full fill tiers. A tier's number limits how many fill it at a time, since a device is
-//!   no faster for more; staging is limited by the rank's threads alone.
+//!   no faster for more; staging is limited by the rank's threads alone, or to as many as the driver says are of use.
 //! - A lane that answered `Full` is not asked again before something has changed, one that answered `Done` never.
 //!
 //! A driver does this whenever a read has completed, a sample has arrived or the trainer has gone on:
@@ -48,7 +48,9 @@ struct Served {
 pub struct Lanes {
     whose: Threads,
     /// The staging buffer's first, then by tier.
-    lanes: Vec<Served>,
+    served: Vec<Served>,
+    /// More than so many that stage at a time are of no use, whosever they are.
+    staging_most: Option<u32>,
 }
 
 impl Lanes {
@@ -62,67 +64,96 @@ impl Lanes {
             busy: 0,
             answer: Answer::Open,
         };
-        let lanes: Vec<Served> = threads.into_iter().map(idle).collect();
-        assert!(!lanes.is_empty(), "a rank has a staging buffer");
-        Self { whose, lanes }
+        let served: Vec<Served> = threads.into_iter().map(idle).collect();
+        assert!(!served.is_empty(), "a rank has a staging buffer");
+        Self {
+            whose,
+            served,
+            staging_most: None,
+        }
     }
 
     /// A lane that has a thread to spare and may have something to do for it.
     #[inline]
     pub fn next(&self) -> Option<Lane> {
         let serves = |index: &usize| {
-            self.lanes[*index].answer == Answer::Open && self.has_thread(lane_at(*index))
+            self.served[*index].answer == Answer::Open && self.has_thread(lane_at(*index))
         };
-        (0..self.lanes.len()).find(serves).map(lane_at)
+        (0..self.served.len()).find(serves).map(lane_at)
     }
 
     /// Whether there is a thread to spare for a lane.
     #[inline]
     pub fn has_thread(&self, lane: Lane) -> bool {
-        let Served { threads, busy, .. } = self.lanes[index_of(lane)];
+        let Served { threads, busy, .. } = self.served[index_of(lane)];
         match (self.whose, lane) {
             (Threads::OfLanes, _) => busy < threads,
-            (Threads::OfRank, Lane::Staging) => self.has_idle(),
+            (Threads::OfRank, Lane::Staging) => {
+                self.has_idle() && self.staging_most.is_none_or(|most| busy < most)
+            }
             (Threads::OfRank, Lane::Tier(_)) => busy < threads && self.has_idle(),
         }
     }
 
+    /// Whether there is a thread to spare for a lane that is not done.
+    #[inline]
+    pub fn has_thread_for_any(&self) -> bool {
+        let serves = |index: usize| {
+            self.served[index].answer != Answer::Done && self.has_thread(lane_at(index))
+        };
+        (0..self.served.len()).any(serves)
+    }
+
     /// Whether any thread of the rank is idle.
     fn has_idle(&self) -> bool {
-        let busy: u32 = self.lanes.iter().map(|lane| lane.busy).sum();
-        let all: u32 = self.lanes.iter().map(|lane| lane.threads).sum();
-        busy < all
+        let busy: u32 = self.served.iter().map(|lane| lane.busy).sum();
+        busy < self.all_threads()
+    }
+
+    /// How many threads the rank has.
+    pub fn all_threads(&self) -> u32 {
+        self.served.iter().map(|lane| lane.threads).sum()
+    }
+
+    /// How many threads each lane has, the staging buffer's first.
+    pub fn threads(&self) -> impl Iterator<Item = u32> + '_ {
+        self.served.iter().map(|lane| lane.threads)
+    }
+
+    /// Whether a read of any lane is under way.
+    pub fn is_busy(&self) -> bool {
+        self.served.iter().any(|lane| lane.busy > 0)
     }
 
     /// How many threads serve a lane now.
     #[inline]
     pub fn busy(&self, lane: Lane) -> u32 {
-        self.lanes[index_of(lane)].busy
+        self.served[index_of(lane)].busy
     }
 
     /// A thread begins a read of a lane.
     pub fn begin(&mut self, lane: Lane) {
-        self.lanes[index_of(lane)].busy += 1;
+        self.served[index_of(lane)].busy += 1;
     }
 
     /// A read of a lane is complete.
     pub fn end(&mut self, lane: Lane) {
-        self.lanes[index_of(lane)].busy -= 1;
+        self.served[index_of(lane)].busy -= 1;
     }
 
     /// A lane has nothing to do until something changes.
     pub fn wait(&mut self, lane: Lane) {
-        self.lanes[index_of(lane)].answer = Answer::Full;
+        self.served[index_of(lane)].answer = Answer::Full;
     }
 
     /// A lane will have nothing more to do.
     pub fn finish(&mut self, lane: Lane) {
-        self.lanes[index_of(lane)].answer = Answer::Done;
+        self.served[index_of(lane)].answer = Answer::Done;
     }
 
     /// Something has changed: lanes that had nothing to do may have.
     pub fn reopen(&mut self) {
-        for lane in &mut self.lanes {
+        for lane in &mut self.served {
             if lane.answer == Answer::Full {
                 lane.answer = Answer::Open;
             }
@@ -131,14 +162,19 @@ impl Lanes {
 
     /// The job goes on elsewhere. Threads that are busy stay so until their reads are complete.
     pub fn restart(&mut self) {
-        for lane in &mut self.lanes {
+        for lane in &mut self.served {
             lane.answer = Answer::Open;
         }
     }
 
     /// From now on so many threads are a lane's.
     pub fn resize(&mut self, lane: Lane, threads: u32) {
-        self.lanes[index_of(lane)].threads = threads;
+        self.served[index_of(lane)].threads = threads;
+    }
+
+    /// From now on no more than so many threads stage at a time, or all that are idle do.
+    pub fn limit_staging(&mut self, most: Option<u32>) {
+        self.staging_most = most;
     }
 }
 
@@ -218,6 +254,20 @@ mod tests {
         let mut lanes = Lanes::new(Threads::OfRank, [2, 0]);
         lanes.wait(Lane::Staging);
         assert_eq!(lanes.next(), None);
+    }
+
+    #[test]
+    fn threads_beyond_those_that_are_of_use_in_staging_fill_tiers_or_idle() {
+        let mut lanes = Lanes::new(Threads::OfRank, [1, 3]);
+        lanes.limit_staging(Some(2));
+        let begun = begin_all(&mut lanes);
+        assert_eq!(begun, [Lane::Staging, Lane::Staging, MEMORY, MEMORY]);
+        lanes.end(MEMORY);
+        lanes.finish(MEMORY);
+        assert!(!lanes.has_thread_for_any());
+        lanes.limit_staging(None);
+        assert!(lanes.has_thread_for_any());
+        assert_eq!(lanes.next(), Some(Lane::Staging));
     }
 
     #[test]

@@ -71,30 +71,38 @@ impl State {
     /// The next read for a thread, if a lane has one and a thread to spare.
     pub(super) fn take_task(&mut self, stores: &Stores) -> (Option<Fetch>, Wake) {
         let mut wake = Wake::NOBODY;
-        let mut helps = false;
-        if self.lanes.has_room(Lane::Staging) {
-            wake |= self.place_unplaced(stores);
-            let mut polled = Polled::More;
-            while !self.course.has_queued() && polled == Polled::More {
-                let (now, more) = self.advance(stores);
-                polled = now;
-                wake |= more;
-            }
-            if let Some(fetch) = self.course.begin_next() {
-                self.lanes.begin(Lane::Staging);
-                return (Some(fetch), wake | self.calls_more(false));
-            }
-            // While samples are awaited, staging threads help to fill tiers: else the source would idle.
-            helps = !self.course.awaiting.is_empty();
-        }
-        for lane in self.lanes.tiers(helps).into_iter().flatten() {
-            let (fetch, more) = self.take_tier_task(lane, stores);
+        // Whoever asks was woken by a change, or has just brought something in.
+        self.crew.lanes.reopen();
+        // Each turn begins a read, or closes its lane for now.
+        while let Some(lane) = self.crew.lanes.next() {
+            let (fetch, more) = match lane {
+                Lane::Staging => self.take_staging_task(stores),
+                Lane::Tier(_) => self.take_tier_task(lane, stores),
+            };
             wake |= more;
             if fetch.is_some() {
-                return (fetch, wake | self.calls_more(helps));
+                return (fetch, wake);
             }
         }
         (None, wake)
+    }
+
+    /// The next read for the staging buffer. Its lane is never done: samples that are awaited may come after the last
+    /// was polled.
+    fn take_staging_task(&mut self, stores: &Stores) -> (Option<Fetch>, Wake) {
+        let mut wake = self.place_unplaced(stores);
+        let mut polled = Polled::More;
+        while !self.course.has_queued() && polled == Polled::More {
+            let (now, more) = self.advance(stores);
+            polled = now;
+            wake |= more;
+        }
+        let Some(fetch) = self.course.begin_next() else {
+            self.crew.lanes.wait(Lane::Staging);
+            return (None, wake);
+        };
+        self.crew.lanes.begin(Lane::Staging);
+        (Some(fetch), wake | self.calls_more())
     }
 
     /// A read for the trainer to do itself, as it would else wait: of what it wants, or not far behind that.
@@ -123,25 +131,19 @@ impl State {
             return (None, wake);
         };
         fetch.ticket.doer = Doer::Trainer;
-        self.lanes.begin_own();
-        (Some(fetch), wake | self.calls_more(false))
+        self.crew.begin_own();
+        (Some(fetch), wake | self.calls_more())
     }
 
-    /// Whether threads other than the one that has just taken a task could be of use.
-    fn calls_more(&self, helps: bool) -> Wake {
-        let has_more = helps || self.course.has_queued();
-        Wake::ANOTHER.when(has_more && self.lanes.has_room(Lane::Staging))
+    /// Whether threads other than the one that has just taken a read of the queue could be of use.
+    fn calls_more(&self) -> Wake {
+        let has_thread = self.crew.lanes.has_thread(Lane::Staging);
+        Wake::ANOTHER.when(has_thread && self.course.has_queued())
     }
 
-    /// The next read of a tier's own threads, for one of them or for a staging thread that helps. One that finds no room
-    /// in the tier is left to the staging threads.
+    /// The next read that fills a tier. One that finds no room there is left to those who stage.
     pub(super) fn take_tier_task(&mut self, lane: Lane, stores: &Stores) -> (Option<Fetch>, Wake) {
         let mut wake = Wake::NOBODY;
-        let doer = if self.lanes.has_room(lane) {
-            lane
-        } else {
-            Lane::Staging
-        };
         for _ in 0..POLLS_MAX {
             if self.course.is_stopped() {
                 break;
@@ -149,16 +151,16 @@ impl State {
             let read = match self.course.desk.poll(lane) {
                 Next::Read(read) => read,
                 Next::Done => {
-                    self.lanes.finish(lane);
-                    break;
+                    self.crew.lanes.finish(lane);
+                    return (None, wake);
                 }
                 Next::Full | Next::Await(_) => break,
             };
             self.evict(stores);
             if let Some(filling) = stores.place_for_tier(&read) {
-                self.lanes.begin(doer);
+                self.crew.lanes.begin(lane);
                 let fetch = Fetch {
-                    ticket: self.course.ticket(Doer::Thread(doer), None, read),
+                    ticket: self.course.ticket(Doer::Thread(lane), None, read),
                     way: Way::of(&read),
                     raw: Raw::Fill(filling),
                     came: None,
@@ -166,10 +168,13 @@ impl State {
                     part: None,
                     tried: false,
                 };
-                return (Some(fetch), wake);
+                // A tier that takes another thread may have something for it.
+                let has_more = self.crew.lanes.next().is_some();
+                return (Some(fetch), wake | Wake::ANOTHER.when(has_more));
             }
             wake |= self.complete(&read, false, stores);
         }
+        self.crew.lanes.wait(lane);
         (None, wake)
     }
 

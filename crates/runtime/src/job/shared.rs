@@ -69,7 +69,7 @@ pub(super) struct Parts {
 impl Shared {
     /// A job that loader threads work for from now on.
     pub(super) fn start(parts: Parts) -> std::io::Result<Arc<Self>> {
-        let most = parts.state.lanes.most();
+        let most = parts.state.crew.most();
         let pool = Arc::clone(&parts.pool);
         let shared = Arc::new(Self {
             spec: parts.spec,
@@ -187,7 +187,7 @@ impl Shared {
     /// Whether a thread that has nothing to read keeps nobody from a core: reads sleep, and are not copies.
     fn has_time(&self) -> bool {
         let state = self.state.try_lock();
-        state.is_ok_and(|state| state.ended().is_none() && !state.lanes.are_quick())
+        state.is_ok_and(|state| state.ended().is_none() && !state.crew.are_quick())
     }
 
     /// Whether it is not one that a fork brought along.
@@ -231,7 +231,7 @@ impl Shared {
     }
 
     fn is_busy(&self) -> bool {
-        self.look(|state| state.lanes.is_busy())
+        self.look(|state| state.crew.is_busy())
     }
 }
 

@@ -23,7 +23,7 @@ use super::shared::{Parts, Shared};
 use super::shelf::Shelf;
 use super::state::{Ended, State};
 use super::stores::{Grant, Stores, aside};
-use super::threads::{Auto, Lanes};
+use super::threads::{Choice, Crew};
 use super::window::Window;
 use super::{Began, CLOSE_MAX, Job, JobSpec};
 use crate::arena::{Arena, Keeps};
@@ -142,23 +142,14 @@ impl Job {
             };
         }
         let on_demand = Traits::of(spec.policy()?).on_demand;
-        let (staging, auto) = spec.staging_threads();
-        let threads: Vec<u32> = spec.config.tiers.iter().map(|tier| tier.threads).collect();
-        let lanes = Lanes::new(
-            staging,
-            &threads,
-            auto.then(|| Auto {
-                cores: spec.cores(),
-                helped: spec.images.is_none(),
-            }),
-        );
+        let crew = crew(&spec, &desk, &stores);
         let (mean_bytes, largest_bytes) = self.sizes();
         let window = Window::new(
             WINDOW_BYTES.max(largest_bytes),
             spec.config.staging.capacity_bytes,
         );
         let course = Course::new(desk, self.shelf(consumer));
-        let mut state = State::new(course, lanes, stores.tiers.len() + 1, window);
+        let mut state = State::new(course, crew, stores.tiers.len() + 1, window);
         state.evict(&stores);
         if self.transport.is_some() {
             state.dealings = Some(Dealings::new(spec.rank(), spec.world));
@@ -287,6 +278,22 @@ impl Job {
         }
         Ok((Stores { arena, tiers }, grant))
     }
+}
+
+/// The threads that a job begins with. A tier that can hold nothing has none, as in the simulator.
+fn crew(spec: &JobSpec, desk: &Desk, stores: &Stores) -> Crew {
+    let (staging, is_ours) = spec.staging_threads();
+    let tiers = spec.config.tiers.iter().zip(stores.capacities());
+    let of_tiers = tiers.map(|(tier, bytes)| if bytes > 0 { tier.threads } else { 0 });
+    let choice = if is_ours {
+        Choice::Auto {
+            helped: spec.images.is_none(),
+        }
+    } else {
+        Choice::Fixed
+    };
+    let threads = std::iter::once(staging).chain(of_tiers);
+    Crew::new(desk.threads(), threads, spec.cores(), choice)
 }
 
 /// Opens the cache of this dataset for the rank's slot of its host.

@@ -1,5 +1,5 @@
 //! What a job's threads share, behind one lock: a type for each role (the course of the stream, what the trainer holds, what
-//! it wants, the counts, the lanes, the window), and here the transitions that concern several of them. Nothing here reads or
+//! it wants, the counts, the threads, the window), and here the transitions that concern several of them. Nothing here reads or
 //! waits, and nothing writes a file. Each transition returns whom to wake, which is done when the lock is free again.
 //!
 //! `polling` asks the engine for reads, and finds memory for them; `gathering` is the trainer's side.
@@ -19,7 +19,7 @@ use super::peers::Dealings;
 use super::slots::{Failure, Slot};
 use super::stores::Stores;
 use super::task::{Doer, Fetch, Ticket};
-use super::threads::Lanes;
+use super::threads::Crew;
 use super::wake::{Call, Wake};
 use super::wants::Wants;
 use super::window::Window;
@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) loans: Loans,
     pub(super) wants: Wants,
     pub(super) ledger: Ledger,
-    pub(super) lanes: Lanes,
+    pub(super) crew: Crew,
     /// How much is staged ahead at most, and whether that was reached since the trainer waited last.
     pub(super) window: Window,
     /// With other ranks; none without peers.
@@ -53,13 +53,13 @@ pub(super) enum Ended {
 }
 
 impl State {
-    pub(super) fn new(course: Course, lanes: Lanes, tiers: usize, window: Window) -> Self {
+    pub(super) fn new(course: Course, crew: Crew, tiers: usize, window: Window) -> Self {
         Self {
             course,
             loans: Loans::default(),
             wants: Wants::default(),
             ledger: Ledger::new(tiers),
-            lanes,
+            crew,
             window,
             dealings: None,
             writing: 0,
@@ -91,7 +91,7 @@ impl State {
     /// Goes on elsewhere in the job.
     pub(super) fn go_on_with(&mut self, course: Course, stores: &Stores) -> Wake {
         self.course = course;
-        self.lanes.restart();
+        self.crew.lanes.restart();
         self.evict(stores);
         Wake::ANOTHER
     }
@@ -103,7 +103,7 @@ impl State {
 
     /// Whether reading further ahead, or with more threads, cannot help: samples are copied from memory as they are.
     pub(super) fn copies(&self) -> bool {
-        self.lanes.are_quick() && self.course.shelf.is_none()
+        self.crew.are_quick() && self.course.shelf.is_none()
     }
 
     /// Tells the engine how much it may stage.
@@ -151,7 +151,7 @@ impl State {
                 part,
                 instead,
             } => {
-                self.lanes.end(ticket.doer);
+                self.crew.end(ticket.doer);
                 if !self.course.is_of(&ticket) {
                     return Wake::NOBODY;
                 }
@@ -185,7 +185,7 @@ impl State {
     ) -> Wake {
         let read = &ticket.read;
         let mut wake = self.account(read, done, stores);
-        self.lanes.end(ticket.doer);
+        self.crew.end(ticket.doer);
         if !self.course.is_of(ticket) {
             return wake;
         }
@@ -210,7 +210,7 @@ impl State {
     ) -> (bool, Wake) {
         let wake = self.account(&ticket.read, done, stores);
         if !self.course.is_of(ticket) {
-            self.lanes.end(ticket.doer);
+            self.crew.end(ticket.doer);
             return (false, wake);
         }
         self.writing += 1;
@@ -218,7 +218,7 @@ impl State {
     }
 
     fn written(&mut self, ticket: &Ticket, kept: bool, stores: &Stores) -> Wake {
-        self.lanes.end(ticket.doer);
+        self.crew.end(ticket.doer);
         self.writing -= 1;
         // Who is about to move waits for that.
         let mut wake = Wake::TRAINER.when(self.writing == 0) | Wake::ANOTHER;
@@ -239,9 +239,9 @@ impl State {
 
     /// A read that the trainer began is left to a thread after all.
     fn left(&mut self, fetch: Fetch, failed: bool) -> Wake {
-        self.lanes.end(fetch.ticket.doer);
+        self.crew.end(fetch.ticket.doer);
         if failed {
-            self.lanes.doubt_quickness();
+            self.crew.doubt_quickness();
         }
         if self.course.is_of(&fetch.ticket) {
             let ticket = Ticket {
@@ -268,10 +268,10 @@ impl State {
             wake |= self.resume(read.sample, stores);
         }
         if let Some(slept_s) = done.slept_s {
-            let threads = self.lanes.most();
+            let threads = self.crew.most();
             let took_s = (done.ready - done.began).as_secs_f64();
-            self.lanes.learn(took_s, slept_s);
-            let most = self.lanes.most();
+            self.crew.learn(took_s, slept_s);
+            let most = self.crew.most();
             if most > threads {
                 wake.threads_most = Some(most);
                 wake |= Wake::ANOTHER;
@@ -363,7 +363,7 @@ impl State {
     pub(super) fn has_room_again(&self) -> Wake {
         let from_memory = self.copies() || self.course.is_from_memory();
         let (free, capacity) = self.course.desk.staging_room();
-        let call = if !self.lanes.any_has_room() || (from_memory && free.0 < capacity.0 / 4) {
+        let call = if !self.crew.has_use_for_another() || (from_memory && free.0 < capacity.0 / 4) {
             Call::Nobody
         } else if from_memory {
             Call::One

@@ -100,8 +100,7 @@ impl Stats {
                 let by_cause = now.ledger.causes.by_name().into_iter();
                 let stalls = by_cause.filter(|(_, stall_s)| *stall_s > 0.0);
                 stats.stall_by_s = stalls.collect();
-                let staging = std::iter::once(now.lanes.staging());
-                stats.threads = staging.chain(now.lanes.of_tiers()).collect();
+                stats.threads = now.crew.by_lane();
             });
         }
         stats

@@ -19,8 +19,8 @@ use super::outcome::{Done, Outcome};
 use super::polling::Polled;
 use super::state::State;
 use super::stores::Stores;
-use super::task::{Fetch, Raw, Ticket, Way};
-use super::threads::Lanes;
+use super::task::{Doer, Fetch, Raw, Ticket, Way};
+use super::threads::{Choice, Crew};
 use super::window::Window;
 use super::{Asked, Images, Job, JobSpec, OnError};
 use crate::arena::Piece;
@@ -89,12 +89,16 @@ struct Idle {
 impl Idle {
     /// With so many threads of the staging buffer and of the tier.
     fn new(staging: u32, tier: u32) -> Self {
-        let job = Job::new(spec()).unwrap();
+        Self::of(spec(), staging, tier)
+    }
+
+    fn of(spec: JobSpec, staging: u32, tier: u32) -> Self {
+        let job = Job::new(spec).unwrap();
         let (stores, _) = job.open_stores(&Pool::of_process()).unwrap();
         let course = Course::new(desk(&job, &stores), None);
-        let lanes = Lanes::new(staging, &[tier], None);
+        let crew = Crew::new(course.desk.threads(), [staging, tier], 2, Choice::Fixed);
         let window = Window::new(10 * SAMPLE, 10 * SAMPLE);
-        let state = State::new(course, lanes, 2, window);
+        let state = State::new(course, crew, 2, window);
         Self { job, state, stores }
     }
 
@@ -138,6 +142,11 @@ impl Idle {
 
     fn begin_next(&mut self) -> Option<Fetch> {
         self.state.take_task(&self.stores).0
+    }
+
+    /// What all threads that find something to do have begun.
+    fn begin_all(&mut self) -> Vec<Fetch> {
+        std::iter::from_fn(|| self.begin_next()).collect()
     }
 }
 
@@ -220,6 +229,65 @@ fn an_awaited_sample_without_room_gets_memory_of_its_own_when_the_trainer_stands
     drop((first, staged, kept));
 }
 
+/// How many of these reads are for the staging buffer, and how many for a tier alone.
+fn staged_and_filled(begun: &[Fetch]) -> (usize, usize) {
+    let staged = begun.iter().filter(|fetch| fetch.ticket.slot.is_some());
+    let staged = staged.count();
+    (staged, begun.len() - staged)
+}
+
+#[test]
+fn threads_of_a_tier_stage_once_homes_are_filled() {
+    let mut spec = spec();
+    spec.config.tiers[0].capacity_bytes = 4 * SAMPLE;
+    let mut idle = Idle::of(spec, 1, 3);
+    let first = idle.begin_all();
+    for fetch in first {
+        idle.comes(fetch);
+    }
+    assert_eq!(idle.stores.held().len(), 4, "there is nothing to bring in");
+    let then = idle.begin_all();
+    assert_eq!(staged_and_filled(&then), (4, 0));
+    assert_eq!(idle.gathers(4), [0, 1, 2, 3]);
+}
+
+#[test]
+fn threads_that_find_the_staging_buffer_full_fill_a_tier_as_many_as_it_takes() {
+    let mut idle = Idle::new(12, 2);
+    let mut begun = idle.begin_all();
+    assert_eq!(staged_and_filled(&begun), (10, 2));
+    assert!(idle.begin_next().is_none(), "two threads are idle");
+    let filled = begun.pop().expect("the last two fill the tier");
+    idle.comes(filled);
+    let next = idle.begin_next().expect("the tier takes another thread");
+    assert_eq!(next.ticket.doer, Doer::Thread(Lane::Tier(TierId(1))));
+    assert!(idle.begin_next().is_none());
+}
+
+#[test]
+fn each_lane_has_its_own_threads_under_a_policy_of_the_papers() {
+    let spec = JobSpec {
+        policy: "nopfs".into(),
+        epochs: 2,
+        ..spec()
+    };
+    let mut idle = Idle::of(spec, 1, 3);
+    let begun = idle.begin_all();
+    assert_eq!(staged_and_filled(&begun), (1, 3));
+    for fetch in begun {
+        idle.comes(fetch);
+    }
+    // Until the tier is full: from then on its threads have nothing to do.
+    while idle.stores.held().len() < SAMPLES as usize {
+        let begun = idle.begin_all();
+        let (staged, filled) = staged_and_filled(&begun);
+        assert!(staged <= 1 && filled <= 3, "{staged} and {filled}");
+        for fetch in begun {
+            idle.comes(fetch);
+        }
+    }
+}
+
 #[test]
 fn what_was_begun_before_a_move_is_dropped_when_it_comes() {
     let mut idle = Idle::new(1, 0);
@@ -237,7 +305,7 @@ fn what_was_begun_before_a_move_is_dropped_when_it_comes() {
     let new = idle.begin_next().expect("the thread is free again");
     idle.comes(new);
     assert_eq!(idle.gathers(1), [0]);
-    assert!(!idle.state.lanes.is_busy());
+    assert!(!idle.state.crew.is_busy());
 }
 
 #[test]

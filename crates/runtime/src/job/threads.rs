@@ -1,9 +1,11 @@
-//! How many threads may be busy in each lane: as many as configured, or, where nobody said, as the reads suggest. A read
-//! that sleeps leaves its core idle, so more threads are of use, and there is latency to hide; one that copies from the
-//! page cache does not.
+//! A job's loader threads. Which lane each serves next is [`Lanes`]' to say, as in the simulator; here is what only a loader
+//! can know: how many threads are of use where nobody said, by what reads are like, and which reads the trainer does itself.
+//! A read that sleeps leaves its core idle, so more threads are of use, and there is latency to hide; one that copies from
+//! the page cache does not.
 
 use foresee_core::engine::Lane;
-use foresee_core::ids::TierId;
+use foresee_core::engine::lanes::Lanes;
+use foresee_core::policy::Threads;
 
 use super::task::Doer;
 
@@ -22,44 +24,32 @@ const SLOW_S: f64 = 0.002;
 /// The most looks that are asked for before reads are believed to be quick.
 const DOUBT_MAX: u32 = 1 << 16;
 
-/// One lane.
+/// The loader threads of a job, and what they do.
 #[derive(Clone, Debug)]
-struct Threads {
-    lane: Lane,
-    most: u32,
-    busy: u32,
-    done: bool,
-}
-
-/// All lanes of a job, the staging buffer's first.
-#[derive(Clone, Debug)]
-pub(super) struct Lanes {
-    threads: Vec<Threads>,
+pub(super) struct Crew {
+    /// What each thread does, and what is to be done next. Reads end by [`Crew::end`].
+    pub(super) lanes: Lanes,
+    /// Cores that are this rank's.
+    cores: u32,
+    choice: Choice,
     /// Reads that the trainer is doing itself.
     own: u32,
-    auto: Option<Auto>,
     reads: Reads,
     /// Looks in a row at which reads were quick, and how many it takes to believe it.
     quick_looks: u32,
     doubt: u32,
 }
 
-/// What the number of threads is chosen by, where it is ours to choose.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Auto {
-    pub(super) cores: u32,
-    /// Whether the trainer reads as well, when it would wait and reads are quick.
-    pub(super) helped: bool,
-}
-
-impl Auto {
-    /// As many threads as keep all cores busy when each is awake for such a part of its time.
-    fn suggested(self, awake: f64, quick: bool) -> u32 {
-        if self.helped && quick {
-            return self.cores.saturating_sub(1).max(1);
-        }
-        ((f64::from(self.cores) / awake).round() as u32).clamp(self.cores.max(2), AUTO_MAX)
-    }
+/// Who chooses how many threads the staging buffer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// Somebody has said.
+    Fixed,
+    /// We do, by what reads are like.
+    Auto {
+        /// Whether the trainer reads as well, when it would wait and reads are quick.
+        helped: bool,
+    },
 }
 
 /// What is known of the latest reads.
@@ -77,76 +67,38 @@ impl Reads {
     }
 }
 
-impl Lanes {
-    /// So many threads for the staging buffer, to begin with where `auto` is given, and for each tier.
-    pub(super) fn new(staging: u32, tiers: &[u32], auto: Option<Auto>) -> Self {
-        let lane = |lane, most| Threads {
-            lane,
-            most,
-            busy: 0,
-            done: false,
-        };
-        let tiers = tiers
-            .iter()
-            .enumerate()
-            .map(|(index, &most)| lane(Lane::Tier(TierId(index as u8 + 1)), most));
-        let threads = std::iter::once(lane(Lane::Staging, staging))
-            .chain(tiers)
-            .collect();
+impl Crew {
+    /// So many threads by lane, the staging buffer's first and to begin with where that is ours to choose.
+    pub(super) fn new(
+        whose: Threads,
+        threads: impl IntoIterator<Item = u32>,
+        cores: u32,
+        choice: Choice,
+    ) -> Self {
         Self {
-            threads,
+            lanes: Lanes::new(whose, threads),
+            cores,
+            choice,
             own: 0,
-            auto,
             reads: Reads::default(),
             quick_looks: 0,
             doubt: 1,
         }
     }
 
-    /// How many threads all lanes can use at present.
+    /// How many threads the job can use at present.
     pub(super) fn most(&self) -> u32 {
-        self.threads.iter().map(|lane| lane.most).sum()
+        self.lanes.all_threads()
     }
 
-    /// Threads of the staging buffer at present.
-    pub(super) fn staging(&self) -> u32 {
-        self.threads[0].most
+    /// How many threads each lane has at present, the staging buffer's first.
+    pub(super) fn by_lane(&self) -> Vec<u32> {
+        self.lanes.threads().collect()
     }
 
-    /// Threads of each tier.
-    pub(super) fn of_tiers(&self) -> Vec<u32> {
-        self.threads[1..].iter().map(|lane| lane.most).collect()
-    }
-
-    pub(super) fn has_room(&self, lane: Lane) -> bool {
-        self.threads
-            .iter()
-            .any(|threads| threads.lane == lane && threads.busy < threads.most)
-    }
-
-    /// Whether a lane has a thread to spare.
-    pub(super) fn any_has_room(&self) -> bool {
-        self.threads
-            .iter()
-            .any(|threads| !threads.done && threads.busy < threads.most)
-    }
-
-    /// The tiers' lanes that have something left to do and a thread to spare, or get one, where they are helped.
-    pub(super) fn tiers(&self, helped: bool) -> [Option<Lane>; 4] {
-        let mut free = [None; 4];
-        let has_thread =
-            |threads: &Threads| threads.busy < threads.most || (helped && threads.most > 0);
-        let lanes = self.threads[1..]
-            .iter()
-            .filter(|threads| !threads.done && has_thread(threads));
-        lanes
-            .zip(&mut free)
-            .for_each(|(threads, place)| *place = Some(threads.lane));
-        free
-    }
-
-    pub(super) fn begin(&mut self, lane: Lane) {
-        self.of(lane).busy += 1;
+    /// Whether a thread that has nothing to do could be of use, were there something to read.
+    pub(super) fn has_use_for_another(&self) -> bool {
+        self.lanes.has_thread_for_any()
     }
 
     /// The trainer begins to read itself.
@@ -157,23 +109,14 @@ impl Lanes {
     /// A read is over.
     pub(super) fn end(&mut self, doer: Doer) {
         match doer {
-            Doer::Thread(lane) => self.of(lane).busy -= 1,
+            Doer::Thread(lane) => self.lanes.end(lane),
             Doer::Trainer => self.own -= 1,
         }
     }
 
-    pub(super) fn finish(&mut self, lane: Lane) {
-        self.of(lane).done = true;
-    }
-
-    /// The job goes on elsewhere. Threads that are busy stay so until they come back.
-    pub(super) fn restart(&mut self) {
-        self.threads.iter_mut().for_each(|lane| lane.done = false);
-    }
-
     /// Whether a read is under way.
     pub(super) fn is_busy(&self) -> bool {
-        self.own > 0 || self.threads.iter().any(|lane| lane.busy > 0)
+        self.own > 0 || self.lanes.is_busy()
     }
 
     /// A read took so long, and slept for a part of it.
@@ -200,10 +143,31 @@ impl Lanes {
         } else {
             0
         };
-        let quick = self.are_quick();
-        if let Some(auto) = self.auto {
-            self.threads[0].most = auto.suggested(awake, quick);
+        if let Choice::Auto { helped } = self.choice {
+            let suggested = self.suggested(awake, helped);
+            self.lanes.resize(Lane::Staging, suggested);
         }
+        self.limit_staging();
+    }
+
+    /// As many threads as keep all cores busy when each is awake for such a part of its time.
+    fn suggested(&self, awake: f64, helped: bool) -> u32 {
+        if helped && self.are_quick() {
+            return self.cores.saturating_sub(1).max(1);
+        }
+        ((f64::from(self.cores) / awake).round() as u32).clamp(self.cores.max(2), AUTO_MAX)
+    }
+
+    /// Threads that copy take cores from each other, and from the trainer: while reads are quick, those that have nothing to
+    /// bring in help to stage only as far as there are cores.
+    fn limit_staging(&mut self) {
+        let staging = self.lanes.threads().next().unwrap_or(0);
+        let of_use = match self.choice {
+            Choice::Fixed => staging.max(self.cores),
+            Choice::Auto { .. } => staging,
+        };
+        let most = self.are_quick().then_some(of_use);
+        self.lanes.limit_staging(most);
     }
 
     /// One read was slow or failed: that is enough, or the trainer might hang in the next one. Each time it takes longer to
@@ -211,6 +175,7 @@ impl Lanes {
     pub(super) fn doubt_quickness(&mut self) {
         self.quick_looks = 0;
         self.doubt = (self.doubt * 8).min(DOUBT_MAX);
+        self.limit_staging();
     }
 
     /// Whether reads come from memory: threads copy and hardly ever sleep. There is then nothing to gain from reading
@@ -218,63 +183,88 @@ impl Lanes {
     pub(super) fn are_quick(&self) -> bool {
         self.quick_looks >= self.doubt
     }
-
-    fn of(&mut self, lane: Lane) -> &mut Threads {
-        let found = self.threads.iter_mut().find(|threads| threads.lane == lane);
-        found.expect("the engine has no lanes that the job has not")
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use foresee_core::ids::TierId;
+
     use super::*;
 
+    const AUTO: Choice = Choice::Auto { helped: false };
+    const MEMORY: Lane = Lane::Tier(TierId(1));
+
     /// So many looks at reads of a millisecond that slept for so long.
-    fn look(lanes: &mut Lanes, looks: u32, slept_s: f64) {
-        (0..looks * LOOK_EVERY).for_each(|_| lanes.learn(1e-3, slept_s));
+    fn look(crew: &mut Crew, looks: u32, slept_s: f64) {
+        (0..looks * LOOK_EVERY).for_each(|_| crew.learn(1e-3, slept_s));
+    }
+
+    /// How many threads can stage at a time.
+    fn stagers(crew: &mut Crew) -> u32 {
+        let lanes = &mut crew.lanes;
+        let mut begun = 0;
+        while lanes.has_thread(Lane::Staging) {
+            lanes.begin(Lane::Staging);
+            begun += 1;
+        }
+        (0..begun).for_each(|_| lanes.end(Lane::Staging));
+        begun
     }
 
     #[test]
     fn threads_that_sleep_are_multiplied_and_threads_that_copy_are_not() {
-        let mut lanes = Lanes::new(
-            2,
-            &[],
-            Some(Auto {
-                cores: 2,
-                helped: false,
-            }),
-        );
-        look(&mut lanes, 1, 0.9e-3);
-        assert_eq!((lanes.staging(), lanes.are_quick()), (20, false));
-        look(&mut lanes, 1, 0.0);
-        assert_eq!((lanes.staging(), lanes.are_quick()), (2, true));
-        let mut helped = Lanes::new(
-            2,
-            &[],
-            Some(Auto {
-                cores: 2,
-                helped: true,
-            }),
-        );
+        let mut crew = Crew::new(Threads::OfRank, [2], 2, AUTO);
+        look(&mut crew, 1, 0.9e-3);
+        assert!(!crew.are_quick());
+        assert_eq!(crew.by_lane(), [20]);
+        look(&mut crew, 1, 0.0);
+        assert!(crew.are_quick());
+        assert_eq!(crew.by_lane(), [2]);
+        let mut helped = Crew::new(Threads::OfRank, [2], 2, Choice::Auto { helped: true });
         look(&mut helped, 1, 0.0);
-        assert_eq!(helped.staging(), 1);
-        let mut fixed = Lanes::new(3, &[1], None);
+        assert_eq!(helped.by_lane(), [1]);
+        let mut fixed = Crew::new(Threads::OfRank, [3, 1], 2, Choice::Fixed);
         look(&mut fixed, 1, 0.9e-3);
-        assert_eq!((fixed.staging(), fixed.most()), (3, 4));
+        assert_eq!(fixed.by_lane(), [3, 1]);
+        assert_eq!(fixed.most(), 4);
+    }
+
+    #[test]
+    fn all_threads_stage_where_reads_sleep_and_as_many_as_have_a_core_where_they_copy() {
+        let mut fixed = Crew::new(Threads::OfRank, [1, 3], 2, Choice::Fixed);
+        assert_eq!(stagers(&mut fixed), 4);
+        look(&mut fixed, 1, 0.0);
+        assert_eq!(stagers(&mut fixed), 2);
+        fixed.learn(30e-3, 30e-3);
+        assert_eq!(stagers(&mut fixed), 4, "one slow read is enough");
+        let helped = Choice::Auto { helped: true };
+        let mut chosen = Crew::new(Threads::OfRank, [2, 3], 2, helped);
+        look(&mut chosen, 1, 0.0);
+        assert_eq!(stagers(&mut chosen), 1, "a core is left to the trainer");
+        assert!(chosen.lanes.has_thread(MEMORY));
+    }
+
+    #[test]
+    fn a_lane_keeps_its_quota_in_the_papers_reading() {
+        let mut crew = Crew::new(Threads::OfLanes, [1, 3], 8, Choice::Fixed);
+        crew.lanes.finish(MEMORY);
+        assert_eq!(stagers(&mut crew), 1);
+        look(&mut crew, 1, 0.0);
+        assert_eq!(stagers(&mut crew), 1);
     }
 
     #[test]
     fn one_slow_read_is_enough_and_each_takes_longer_to_forget() {
-        let mut lanes = Lanes::new(2, &[], None);
+        let mut crew = Crew::new(Threads::OfRank, [2], 2, Choice::Fixed);
         for looks in [1, 8, 64] {
-            look(&mut lanes, looks - 1, 0.0);
-            assert!(!lanes.are_quick());
-            look(&mut lanes, 1, 0.0);
-            assert!(lanes.are_quick());
-            lanes.learn(30e-3, 30e-3);
-            assert!(!lanes.are_quick());
+            look(&mut crew, looks - 1, 0.0);
+            assert!(!crew.are_quick());
+            look(&mut crew, 1, 0.0);
+            assert!(crew.are_quick());
+            crew.learn(30e-3, 30e-3);
+            assert!(!crew.are_quick());
             // What is left of the look that it is in.
-            (1..LOOK_EVERY).for_each(|_| lanes.learn(1e-3, 0.0));
+            (1..LOOK_EVERY).for_each(|_| crew.learn(1e-3, 0.0));
         }
     }
 }
