@@ -2,8 +2,8 @@
 # Runs the tests of arena and extents under miri. Miri comes with a nightly Rust: where rustup has one, or can get it, it is
 # installed; elsewhere this says so in one line and is no failure.
 #
-# Kept samples lie in a file without a name, which miri does not know; so only what works on private memory is run, with few
-# cases of each property: miri takes some hundred times as long.
+# Miri knows no files without a name: under it all memory is private (`pages`). Properties are tried with few cases, as it
+# takes some hundred times as long.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -25,4 +25,4 @@ cargo +nightly miri setup >/dev/null 2>&1 || skip "its standard library cannot b
 # Reading files and the clock is allowed: temporary folders and seeds need them.
 export MIRIFLAGS="${MIRIFLAGS:--Zmiri-disable-isolation}"
 export PROPTEST_CASES="${PROPTEST_CASES:-4}"
-exec cargo +nightly miri test --package foresee-runtime --lib -- miri_ extents::
+exec cargo +nightly miri test --package foresee-runtime --lib -- arena:: extents:: kept::
