@@ -25,4 +25,4 @@ cargo +nightly miri setup >/dev/null 2>&1 || skip "its standard library cannot b
 # Reading files and the clock is allowed: temporary folders and seeds need them.
 export MIRIFLAGS="${MIRIFLAGS:--Zmiri-disable-isolation}"
 export PROPTEST_CASES="${PROPTEST_CASES:-4}"
-exec cargo +nightly miri test --package foresee-runtime --lib -- arena:: extents:: kept::
+exec cargo +nightly miri test --package foresee-runtime --lib -- arena:: extents::

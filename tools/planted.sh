@@ -26,10 +26,16 @@ applies() {
     git apply --check "$1" 2>/dev/null
 }
 
+# With new times: an old copy may have been built since. What no patch touches is built once.
 copy_tree() {
     rm -rf "$folder"
     mkdir -p "$folder"
     cp -R Cargo.toml Cargo.lock clippy.toml crates "$folder/"
+}
+
+# Inside a checkout git takes paths as its root's, and passes over what is not under this folder.
+in_copy() {
+    (cd "$folder" && GIT_CEILING_DIRECTORIES=$target CARGO_TARGET_DIR=$target "$@")
 }
 
 found_by() {
@@ -50,19 +56,18 @@ find_bug() {
     test=$(found_by "$patch")
     [ -n "$test" ] || die "$patch: no line says which test finds it (Found-by:)"
     applies "$patch" || die "$patch does not apply any more: make it anew"
-    copy_tree
-    # Inside a checkout git takes paths as its root's, and passes over what is not under this folder.
-    (cd "$folder" && GIT_CEILING_DIRECTORIES=$target git apply "$patch") || die "$patch does not apply to a copy"
+    in_copy git apply "$patch"
     log=$folder/log
     set -- --quiet --package foresee-runtime --features shuttle
     # shellcheck disable=SC2046 # several words
-    (cd "$folder" && CARGO_TARGET_DIR=$target cargo test "$@" --no-run $(arguments "$test" | sed 's/ -- .*//') >"$log" 2>&1) ||
+    in_copy cargo test "$@" --no-run $(arguments "$test" | sed 's/ -- .*//') >"$log" 2>&1 ||
         die "$name does not build; see $log"
     # shellcheck disable=SC2046 # several words
-    if (cd "$folder" && CARGO_TARGET_DIR=$target cargo test "$@" $(arguments "$test") >"$log" 2>&1); then
+    if in_copy cargo test "$@" $(arguments "$test") >"$log" 2>&1; then
         die "$name was NOT found by $test"
     fi
-    grep -q "^test .*FAILED\|^test result: FAILED" "$log" || die "$name: $test did not run; see $log"
+    grep -q "panicked at" "$log" || die "$name: $test did not run; see $log"
+    in_copy git apply --reverse "$patch"
     say "$name: found by $test"
 }
 
@@ -73,6 +78,7 @@ if [ "${1:-}" = --check ]; then
     done
     exit 0
 fi
+copy_tree
 if [ $# -gt 0 ]; then
     for name in "$@"; do find_bug "$root/tools/planted/$name.patch"; done
 else
