@@ -11,6 +11,8 @@ use foresee_core::model::{Model, Origin, SourceLoad};
 use foresee_core::tier_map::TierMap;
 use foresee_core::units::{Bytes, Pace};
 
+use crate::peers::Bringers;
+
 /// What a rank sees of the world.
 struct Sight {
     model: Arc<Model>,
@@ -26,6 +28,8 @@ struct Sight {
 struct Others {
     rank: Rank,
     homes: Arc<Homes>,
+    /// Who is to bring what to its home.
+    bringers: Bringers,
     /// Samples that were had from their home elsewhere, and not refused since.
     seen: BTreeSet<SampleId>,
 }
@@ -123,12 +127,13 @@ impl Desk {
         }
     }
 
-    /// The same of a rank that has peers, whose homes are these, too.
+    /// The same of a rank that has peers, whose homes are these, too, and to which these bring samples.
     #[must_use]
-    pub fn among(mut self, rank: Rank, homes: Arc<Homes>) -> Self {
+    pub fn among(mut self, rank: Rank, homes: Arc<Homes>, bringers: Bringers) -> Self {
         self.sight.others = Some(Others {
             rank,
             homes,
+            bringers,
             seen: BTreeSet::new(),
         });
         self
@@ -141,6 +146,13 @@ impl Desk {
             return None;
         }
         homes.get(sample)
+    }
+
+    /// The other rank that is to bring a sample to its home.
+    pub fn bringer(&self, sample: SampleId) -> Option<Rank> {
+        let others = self.sight.others.as_ref()?;
+        let bringer = others.bringers.of(sample);
+        bringer.filter(|bringer| *bringer != others.rank)
     }
 
     /// Whether a sample is in the tier here that is its home.

@@ -144,7 +144,7 @@ impl State {
         (home.rank == own).then_some(home.tier)
     }
 
-    /// An awaited sample that has its home elsewhere is asked for at once.
+    /// An awaited sample that has its home elsewhere is asked for at once. One that nobody brings is given up.
     pub(super) fn ask_for_awaited(
         &mut self,
         slot: u64,
@@ -152,12 +152,22 @@ impl State {
         stores: &Stores,
     ) -> Wake {
         let Some(home) = self.home_elsewhere(awaited.sample()) else {
-            return Wake::NOBODY;
+            let is_forsaken = self.dealings.is_some() && self.is_forsaken(awaited.sample());
+            return if is_forsaken {
+                self.give_up_awaited(awaited.sample(), slot, false, stores)
+            } else {
+                Wake::NOBODY
+            };
         };
         let Some(dealings) = &mut self.dealings else {
             return Wake::NOBODY;
         };
         let sample = awaited.sample();
+        let bringer = self.course.desk.bringer(sample);
+        if bringer.is_some_and(|bringer| dealings.asked.is_mute(bringer)) {
+            // Nobody brings it there but who reads it now.
+            return self.give_up_awaited(sample, slot, true, stores);
+        }
         let purpose = Purpose::Awaited { slot };
         match dealings
             .asked
@@ -283,19 +293,44 @@ impl State {
         let Waiting { awaited, part, .. } = waiting;
         let read = self.course.desk.give_up(&awaited);
         let home = read.hand_over.filter(|_| hand_over);
+        if home.is_some() {
+            // It will be there, or is refused there once more.
+            self.course.desk.see(sample, true);
+        }
         self.begin_resumed(slot, read, part, Supply::Source(home), stores)
     }
 
-    /// A deadline of something asked of a rank has passed, or the rank is lost: all that is asked of it is given up, and
-    /// nothing is asked of it until it is heard again.
+    /// A deadline of something that was to come from a rank has passed, or the rank is lost: all that is to come from it is
+    /// given up, and nothing is awaited from it until it is heard again. So it costs one deadline, not one a sample.
     pub(super) fn expired(&mut self, rank: Rank, stores: &Stores) -> Wake {
         let Some(dealings) = &mut self.dealings else {
             return Wake::NOBODY;
         };
-        let given_up = dealings.asked.expired(rank);
+        let asked_of_it = dealings.asked.expired(rank);
+        let desk = &self.course.desk;
+        let brings = |sample| desk.bringer(sample) == Some(rank);
+        // Who was asked for these waits for it, too.
+        let to_be_brought = dealings.asked.withdraw(|request| {
+            matches!(request.purpose, Purpose::Awaited { .. }) && brings(request.sample)
+        });
+        for (_, to) in dealings.parked.take_where(brings) {
+            dealings.refuse(to);
+        }
+        let own = self.course.awaiting.slots_where(|sample| {
+            brings(sample)
+                && desk
+                    .home(sample)
+                    .is_some_and(|home| home.rank == dealings.rank)
+        });
         let mut wake = Wake::NOBODY;
-        for request in given_up {
+        for request in asked_of_it {
             wake |= self.read_instead(request.purpose, request.sample, false, stores);
+        }
+        for request in to_be_brought {
+            wake |= self.read_instead(request.purpose, request.sample, true, stores);
+        }
+        for (sample, slot) in own {
+            wake |= self.give_up_awaited(sample, slot, false, stores);
         }
         wake
     }
@@ -308,18 +343,29 @@ impl State {
         self.expired(rank, stores)
     }
 
-    /// What the trainer stands at, if that is to come from peers: the slot, and the rank that was asked, or none where a
-    /// peer is to hand it over.
+    /// What the trainer stands at, if that is to come from peers: the slot, and whose silence it is, if that is known. A
+    /// holder that was heard since it was asked waits itself, for who is to bring the sample.
     pub(super) fn stands_at(&self) -> Option<(u64, Option<Rank>)> {
         let first = self.course.slots.first();
         let dealings = self.dealings.as_ref()?;
         let mut open = dealings.asked.open();
-        if let Some((_, request)) = open.find(|(_, request)| request.purpose.slot() == first) {
-            return Some((first, Some(request.rank)));
+        let asked = open.find(|(_, request)| request.purpose.slot() == first);
+        if let Some((ticket, request)) = asked {
+            let is_parked = dealings.asked.is_heard_since(request.rank, ticket);
+            let bringer = self.silent_bringer(request.sample);
+            let silent = bringer.filter(|_| is_parked).unwrap_or(request.rank);
+            return Some((first, Some(silent)));
         }
         let sample = self.course.awaiting.sample_at(first)?;
         let comes_from_here = self.course.desk.is_being_read(sample);
-        (!comes_from_here).then_some((first, None))
+        (!comes_from_here).then(|| (first, self.silent_bringer(sample)))
+    }
+
+    /// Who is to bring a sample, if it has not been given up already.
+    fn silent_bringer(&self, sample: SampleId) -> Option<Rank> {
+        let dealings = self.dealings.as_ref()?;
+        let bringer = self.course.desk.bringer(sample)?;
+        (!dealings.asked.is_mute(bringer)).then_some(bringer)
     }
 
     /// Nobody hands over the sample that the trainer stands at.
@@ -352,12 +398,33 @@ impl State {
                 sample: ask.sample,
                 tier,
             });
-        } else if dealings.missing.contains(&ask.sample)
-            || dealings.parked.park(ask.sample, to) == Parking::Busy
-        {
-            dealings.refuse(to);
+        } else if self.is_forsaken(ask.sample) || self.is_busy_with(ask.sample, to) {
+            self.refuse(to);
         }
         Wake::NOBODY
+    }
+
+    /// Whether a sample that lives here will not come before it is read here, or somebody else thinks of it.
+    fn is_forsaken(&self, sample: SampleId) -> bool {
+        let Some(dealings) = &self.dealings else {
+            return true;
+        };
+        let desk = &self.course.desk;
+        let bringer = desk.bringer(sample);
+        let is_silent = bringer.is_some_and(|bringer| dealings.asked.is_mute(bringer));
+        dealings.missing.contains(&sample) || (is_silent && !desk.is_being_read(sample))
+    }
+
+    /// Parks a request, unless its asker has too many here.
+    fn is_busy_with(&mut self, sample: SampleId, to: Parker) -> bool {
+        let dealings = self.dealings.as_mut();
+        dealings.is_none_or(|dealings| dealings.parked.park(sample, to) == Parking::Busy)
+    }
+
+    fn refuse(&mut self, to: Parker) {
+        if let Some(dealings) = &mut self.dealings {
+            dealings.refuse(to);
+        }
     }
 
     /// A sample has arrived at its home here, or will not: who asked for it is told.

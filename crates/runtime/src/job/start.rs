@@ -29,6 +29,7 @@ use super::{Began, CLOSE_MAX, Job, JobSpec};
 use crate::arena::{Arena, Keeps};
 use crate::dataset::Dataset;
 use crate::desk::Desk;
+use crate::peers::Bringers;
 use crate::pool::Pool;
 use crate::tier::{self, DiskSpec, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
@@ -238,6 +239,7 @@ impl Job {
         };
         let model = spec.model(&brief);
         let homes = part.homes().filter(|_| brief.peers).cloned();
+        let bringers = Bringers::new(&part.orders, consumer.layout.clone(), consumer.mark);
         let engine = Engine::new(&brief, part, Arc::clone(&model));
         let desk = Desk::new(
             engine,
@@ -248,7 +250,7 @@ impl Job {
             spec.record,
         );
         Ok(match homes {
-            Some(homes) => desk.among(spec.rank(), homes),
+            Some(homes) => desk.among(spec.rank(), homes, bringers),
             None => desk,
         })
     }

@@ -112,6 +112,11 @@ impl Network {
         inbox.gone = true;
         inbox.messages.clear();
         drop(inbox);
+        self.interrupt(rank);
+    }
+
+    /// The way to a rank is broken off and there again: the others are told that it is lost, and may hear it later.
+    pub fn interrupt(&self, rank: Rank) {
         for (index, place) in self.places.iter().enumerate() {
             if index != rank.index() {
                 place.inbox().lost.push_back(rank);
