@@ -1,7 +1,7 @@
 #!/bin/sh
 # Puts bugs into a copy of the crates, one after the other, and fails where a test of schedules does not find one.
 #
-#   tools/planted.sh            all of tools/planted/*.patch; FOLDER below is where the copy lies
+#   tools/planted.sh            all of tools/planted/*.patch
 #   tools/planted.sh NAME...    these
 #   tools/planted.sh --check    only whether each of them still applies; builds nothing
 #
@@ -14,6 +14,8 @@ root=$PWD
 target=${CARGO_TARGET_DIR:-target}
 case $target in /*) ;; *) target=$root/$target ;; esac
 folder=$target/planted
+# Not the checkout's: cargo takes the copy's crates for the same as those there.
+built=$folder/target
 
 say() { printf 'foresee: %s\n' "$*" >&2; }
 die() {
@@ -28,14 +30,14 @@ applies() {
 
 # With new times: an old copy may have been built since. What no patch touches is built once.
 copy_tree() {
-    rm -rf "$folder"
     mkdir -p "$folder"
+    rm -rf "$folder/crates"
     cp -R Cargo.toml Cargo.lock clippy.toml crates "$folder/"
 }
 
 # Inside a checkout git takes paths as its root's, and passes over what is not under this folder.
 in_copy() {
-    (cd "$folder" && GIT_CEILING_DIRECTORIES=$target CARGO_TARGET_DIR=$target "$@")
+    (cd "$folder" && GIT_CEILING_DIRECTORIES=$target CARGO_TARGET_DIR=$built "$@")
 }
 
 found_by() {

@@ -228,9 +228,16 @@ fn a_broken_sample_is_an_error_and_what_is_behind_it_comes() {
 
 const RANKS: u32 = 2;
 
+/// The order of each epoch, dealt to the two ranks in turns. Samples 0 and 1 are read first by one rank and used more often by
+/// the other, so they are handed over; 2 and 3 are used first and most often by one rank, and then asked for by the other.
+const ORDERS: [[u32; SAMPLES as usize]; 3] = [[0, 1, 2, 3], [1, 0, 2, 3], [1, 0, 3, 2]];
+
 /// One of two ranks that keep half of the samples each. Each has a budget of its own, as processes have.
 fn rank_of(source: &Made, rank: u32) -> JobSpec {
     let mut spec = small(source);
+    let orders = ORDERS.map(|order| order.map(SampleId).to_vec());
+    spec.shuffle = Shuffle::Explicit(orders.into());
+    spec.epochs = ORDERS.len() as u32;
     spec.rank = rank;
     spec.world = RANKS;
     spec.config.staging.capacity_bytes += u64::from(rank);
@@ -249,10 +256,25 @@ fn ranks(source: &Made) -> (Arc<Network>, Vec<Arc<Job>>) {
     (network, jobs)
 }
 
-/// What a rank gets of each epoch, of samples in their order.
+/// What a rank gets.
 fn stream(rank: u32) -> Vec<u32> {
-    let epoch = (0..SAMPLES / RANKS).map(|step| step * RANKS + rank);
-    [epoch.clone(), epoch].into_iter().flatten().collect()
+    let all = ORDERS.as_flattened().iter().copied();
+    all.skip(rank as usize).step_by(RANKS as usize).collect()
+}
+
+/// Lets each rank train in a thread of its own. Who is done serves the others until all are.
+fn train(jobs: Vec<Arc<Job>>, source: &Made) -> Vec<thread::JoinHandle<()>> {
+    let all_done = Arc::new(Barrier::new(jobs.len()));
+    let train = |(rank, job): (u32, Arc<Job>)| {
+        let source = source.clone();
+        let all_done = Arc::clone(&all_done);
+        thread::spawn(move || {
+            assert_eq!(rest(&job, &source), stream(rank));
+            all_done.wait();
+            job.close();
+        })
+    };
+    (0..).zip(jobs).map(train).collect()
 }
 
 #[test]
@@ -260,22 +282,14 @@ fn ranks_serve_each_other_and_read_each_sample_once() {
     explore(|| {
         let source = Made::equal(SAMPLES, 1);
         let (_network, jobs) = ranks(&source);
-        let all_done = Arc::new(Barrier::new(RANKS as usize));
-        let train = |(rank, job): (u32, Arc<Job>)| {
-            let source = source.clone();
-            let all_done = Arc::clone(&all_done);
-            thread::spawn(move || {
-                assert_eq!(rest(&job, &source), stream(rank));
-                // Who is done serves the others.
-                all_done.wait();
-                job.close();
-            })
-        };
-        let trainers: Vec<_> = (0..).zip(jobs).map(train).collect();
-        for trainer in trainers {
+        for trainer in train(jobs.clone(), &source) {
             trainer.join().unwrap();
         }
         assert_eq!(source.bytes_read(), source.total());
+        for job in &jobs {
+            let fetched = job.counts().origins["peer"].samples;
+            assert_eq!(fetched, 1, "what the other one holds: {}", job.counts());
+        }
     });
 }
 
@@ -303,17 +317,7 @@ fn a_rank_that_is_given_up_for_a_while_costs_nobody_a_sample() {
     explore(|| {
         let source = Made::equal(SAMPLES, 1);
         let (network, jobs) = ranks(&source);
-        let all_done = Arc::new(Barrier::new(RANKS as usize));
-        let train = |(rank, job): (u32, Arc<Job>)| {
-            let source = source.clone();
-            let all_done = Arc::clone(&all_done);
-            thread::spawn(move || {
-                assert_eq!(rest(&job, &source), stream(rank));
-                all_done.wait();
-                job.close();
-            })
-        };
-        let trainers: Vec<_> = (0..).zip(jobs).map(train).collect();
+        let trainers = train(jobs, &source);
         network.interrupt(Rank(1));
         for trainer in trainers {
             trainer.join().unwrap();
