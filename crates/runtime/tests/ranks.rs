@@ -123,11 +123,11 @@ impl World {
         let began = Instant::now();
         let in_step = Barrier::new(self.jobs.len());
         let train = |rank: Rank| {
-            let mut came = Vec::new();
+            let mut got = Vec::new();
             for (number, batch) in batches(&self.jobs[rank.index()]).enumerate() {
                 for sample in &batch.samples {
                     assert_eq!(sample.lease.bytes(), self.source.content(sample.id));
-                    came.push(sample.id);
+                    got.push(sample.id);
                 }
                 if stop(rank, number) {
                     break;
@@ -136,9 +136,9 @@ impl World {
                     in_step.wait();
                 }
             }
-            came
+            got
         };
-        let came = thread::scope(|scope| {
+        let got = thread::scope(|scope| {
             let train = &train;
             let ranks = (0..self.case.ranks).map(Rank);
             let trainers: Vec<_> = ranks.map(|rank| scope.spawn(move || train(rank))).collect();
@@ -146,7 +146,7 @@ impl World {
             joined.collect::<Vec<_>>()
         });
         assert!(began.elapsed() < BOUND, "took {:?}", began.elapsed());
-        came
+        got
     }
 
     fn train_to_the_end(&self) -> Vec<Vec<SampleId>> {
@@ -162,17 +162,17 @@ impl World {
     }
 
     /// Asserts that a rank got its stream.
-    fn check_stream(&self, rank: u32, came: &[SampleId]) {
-        assert_eq!(came, self.alone(rank), "rank {rank} of {:?}", self.case);
+    fn check_stream(&self, rank: u32, got: &[SampleId]) {
+        assert_eq!(got, self.alone(rank), "rank {rank} of {:?}", self.case);
     }
 }
 
 /// Asserts that the ranks together got each sample once an epoch.
-fn check_epochs(case: &Case, came: &[Vec<SampleId>]) {
+fn check_epochs(case: &Case, got: &[Vec<SampleId>]) {
     for epoch in 0..case.epochs as usize {
         let each = case.each as usize;
         let of_epoch = |all: &Vec<SampleId>| all[epoch * each..(epoch + 1) * each].to_vec();
-        let mut samples: Vec<SampleId> = came.iter().flat_map(of_epoch).collect();
+        let mut samples: Vec<SampleId> = got.iter().flat_map(of_epoch).collect();
         samples.sort_unstable();
         let expected: Vec<SampleId> = (0..case.samples()).map(SampleId).collect();
         assert_eq!(samples, expected, "epoch {epoch} of {case:?}");
@@ -203,10 +203,10 @@ fn healthy() -> Vec<Case> {
 fn every_sample_comes_once_an_epoch_and_the_source_is_read_no_more_than_it_must() {
     for case in healthy() {
         let world = World::new(&case);
-        let came = world.train_to_the_end();
-        check_epochs(&case, &came);
-        for (rank, came) in (0..).zip(&came) {
-            world.check_stream(rank, came);
+        let got = world.train_to_the_end();
+        check_epochs(&case, &got);
+        for (rank, got) in (0..).zip(&got) {
+            world.check_stream(rank, got);
         }
         let minimum = case.minimum(&world.source);
         assert_eq!(world.source.bytes_read(), minimum, "{case:?}");
@@ -223,13 +223,13 @@ fn ranks_that_do_not_step_together_read_no_more_either() {
         };
         let world = World::new(&case);
         // One of them is slower than the others.
-        let came = world.train(|rank, _| {
+        let got = world.train(|rank, _| {
             if rank == Rank(1) {
                 thread::sleep(Duration::from_millis(2));
             }
             false
         });
-        check_epochs(&case, &came);
+        check_epochs(&case, &got);
         let minimum = case.minimum(&world.source);
         assert_eq!(world.source.bytes_read(), minimum, "{case:?}");
     }
@@ -246,8 +246,8 @@ fn messages_that_come_late_or_twice_change_nothing() {
         ..Case::new(3)
     };
     let world = World::new(&case);
-    let came = world.train_to_the_end();
-    check_epochs(&case, &came);
+    let got = world.train_to_the_end();
+    check_epochs(&case, &got);
     assert!(world.ends.iter().all(|end| end.injected() > 0));
     assert_eq!(world.source.bytes_read(), case.minimum(&world.source));
 }
@@ -268,8 +268,8 @@ fn lost_late_and_garbled_messages_cost_no_sample() {
         ..Case::new(3)
     };
     let world = World::new(&case);
-    let came = world.train_to_the_end();
-    check_epochs(&case, &came);
+    let got = world.train_to_the_end();
+    check_epochs(&case, &got);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn a_rank_that_dies_costs_the_others_no_sample() {
         };
         let began = Instant::now();
         let world = World::new(&case);
-        let came = world.train(|rank, number| {
+        let got = world.train(|rank, number| {
             let dies = rank == Rank(1) && number == stops_after;
             if dies {
                 world.network.kill(rank);
@@ -296,7 +296,7 @@ fn a_rank_that_dies_costs_the_others_no_sample() {
             "nobody waits for the dead: {took:?}"
         );
         for rank in [0, 2] {
-            world.check_stream(rank, &came[rank as usize]);
+            world.check_stream(rank, &got[rank as usize]);
         }
     }
 }
@@ -309,7 +309,7 @@ fn a_rank_that_falls_silent_is_done_without_and_heard_again() {
     };
     let world = World::new(&case);
     let done = AtomicBool::new(false);
-    let came = world.train(|rank, number| {
+    let got = world.train(|rank, number| {
         let end = &world.ends[1];
         match (rank, number) {
             // Stopped, as by a signal, until another one has done without it.
@@ -325,5 +325,5 @@ fn a_rank_that_falls_silent_is_done_without_and_heard_again() {
         }
         false
     });
-    check_epochs(&case, &came);
+    check_epochs(&case, &got);
 }

@@ -27,6 +27,7 @@ fn spec(folder: &TempDir, samples: u64) -> DiskSpec {
     DiskSpec {
         folder: folder.path().to_owned(),
         name: "schedules".to_owned(),
+        orphans: Vec::new(),
         dataset: [0; 16],
         sizes: Arc::new(Catalog::new(vec![LEN as u64; 4])),
         capacity: Bytes(samples * LEN as u64),
