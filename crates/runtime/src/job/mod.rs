@@ -39,7 +39,8 @@
 //! - `shared`: what threads share, and the one place that locks and wakes; `state`: the roles behind the lock, and what
 //!   concerns several of them: `course` (`slots`, `awaiting`, `shelf`), `loans`, `wants`, `ledger`, `threads`, `window`.
 //!   A transition returns whom to `wake`.
-//! - `peers`: asking other ranks for samples, handing samples over to their homes, and serving what lives here.
+//! - `peers`: asking other ranks for samples, handing samples over to their homes, and serving what lives here; `serving`:
+//!   the part of it that is done without the lock.
 //! - `stores`: arena and tiers; `looks`: whether what they hold is still what the source has.
 //! - `start`: bringing a job up; `consumer`: where the trainer stands; `saved`: to go on later; `stats`: what happened.
 
@@ -59,6 +60,7 @@ mod peers;
 mod polling;
 mod reader;
 mod saved;
+mod serving;
 mod shared;
 mod shelf;
 mod slots;

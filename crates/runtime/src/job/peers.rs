@@ -1,14 +1,14 @@
 //! What a job does with its peers: it asks for samples that have their home elsewhere, hands over what it read for others,
 //! and serves what lives here. [`Dealings`] is the role behind the job's lock: the books of what is asked and what is parked,
-//! and what is to be sent. Nothing is sent, and no tier is read, with the lock: that is done after unlocking ([`Shared`]'s
-//! `dispatch`), by whoever changed the state.
+//! and what is to be sent. Nothing is sent, and no tier is read, with the lock: that is done after unlocking, by whoever
+//! changed the state (`serving`).
 //!
 //! A sample with its home elsewhere is asked for as soon as it has its slot, also before it can be there: the holder parks
 //! the request. Its answer is memory of its own, so one that comes too late, or twice, writes nowhere. What is refused, or
-//! given up because its rank is mute, is read from the source.
+//! given up because its rank is mute, is read from the source. A rank that is mute brings nothing either: what it was to hand
+//! over is given up by who awaits it, and refused by who should have it.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
 
 use foresee_core::engine::{Awaited, Read};
 use foresee_core::homes::Home;
@@ -16,17 +16,12 @@ use foresee_core::ids::{Rank, SampleId, TierId};
 
 use super::awaiting::Waiting;
 use super::polling::Supply;
-use super::shared::Shared;
 use super::slots::Decoded;
 use super::state::State;
 use super::stores::Stores;
 use super::wake::Wake;
-use crate::arena::Block;
 use crate::peers::{Answered, Asked, NotAsked, Parked, Parking, Request, Waiting as Parker};
-use crate::tier::{Arrived, Found, Kept, Shared as Shares};
-use crate::transport::{
-    Answer, Ask, Content, HandOver, Message, Payload, Receive, Sent, Ticket, Transport,
-};
+use crate::transport::{Answer, Ask, Content, Message, Payload, Ticket};
 
 /// Requests of one peer that wait here at most.
 const PARKED_MAX: usize = 1 << 16;
@@ -472,136 +467,11 @@ impl State {
     }
 }
 
-/// A block as it is sent.
-struct Sendable(Arc<Block>);
-
-impl AsRef<[u8]> for Sendable {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
-/// Bytes that were read, for a peer: the trainer, who may change them, has them too, unless they are kept.
-pub(super) fn payload(block: Option<&Arc<Block>>, bytes: &[u8]) -> Payload {
-    match block.filter(|block| block.is_kept()) {
-        Some(kept) => Payload::new(Sendable(Arc::clone(kept))),
-        None => Payload::new(bytes.to_vec()),
-    }
-}
-
-impl Shared {
-    /// Does what is to be done for peers, without the lock.
-    pub(super) fn dispatch(&self, transport: &dyn Transport, errands: Vec<Errand>) {
-        for errand in errands {
-            match errand {
-                Errand::Send(to, message) => {
-                    let ticket = match &message {
-                        Message::Ask(ask) => Some(ask.ticket),
-                        Message::Answer(_) | Message::HandOver(_) => None,
-                    };
-                    let sent = transport.send(to, message);
-                    if let (Some(ticket), Sent::Full | Sent::Gone) = (ticket, sent) {
-                        self.change(|state| ((), state.not_sent(ticket, &self.stores)));
-                    }
-                }
-                Errand::Serve { to, sample, tier } => {
-                    let answer = Answer {
-                        ticket: to.ticket,
-                        content: self.content(sample, tier),
-                    };
-                    // An answer that is lost is one that does not come: the asker has a deadline.
-                    let _ = transport.send(to.rank, Message::Answer(answer));
-                }
-            }
-        }
-    }
-
-    /// What a tier holds of a sample, to be sent.
-    fn content(&self, sample: SampleId, tier: TierId) -> Content {
-        let tier = self.stores.tier(tier);
-        match tier.share(sample) {
-            Shares::Block(block) => Content::Sample(Payload::new(Sendable(block))),
-            Shares::NotHeld => Content::WillNotCome,
-            Shares::Never => {
-                let mut bytes = vec![0; self.spec.catalog.size(sample).0 as usize];
-                match tier.read(sample, &mut bytes) {
-                    Ok(Found::Yes) => Content::Sample(Payload::new(bytes)),
-                    Ok(Found::NotHeld) | Err(_) => Content::WillNotCome,
-                }
-            }
-        }
-    }
-
-    /// Hands a sample to its home; what cannot be sent is dropped.
-    pub(super) fn hand_over(&self, home: Home, sample: SampleId, content: Content) {
-        if let Some(transport) = &self.transport {
-            let message = Message::HandOver(HandOver { sample, content });
-            let _ = transport.send(home.rank, message);
-        }
-    }
-
-    fn keep_handed_over(&self, from: Rank, handed: &HandOver) {
-        let HandOver { sample, content } = handed;
-        let sample = *sample;
-        if sample.0 >= self.spec.catalog.len() {
-            return;
-        }
-        let here = self.look(|state| {
-            let tier = state.home_here(sample)?;
-            (!state.course.desk.is_here(sample, tier)).then_some(tier)
-        });
-        let Some(number) = here else {
-            return;
-        };
-        let tier = self.stores.tier(number);
-        let expected = self.spec.catalog.size(sample).0;
-        let kept = match content {
-            Content::Sample(payload) if payload.bytes().len() as u64 == expected => {
-                let arrived = Arrived::Buffer(payload.bytes());
-                let secured = tier.secure(arrived);
-                matches!(
-                    tier.keep_secured(sample, arrived, secured, None),
-                    Ok(Kept::Yes)
-                )
-            }
-            Content::Sample(_) | Content::WillNotCome => false,
-        };
-        self.change(|state| {
-            let wake = state.handed_over(from, sample, number, kept, &self.stores);
-            ((), wake)
-        });
-    }
-}
-
-/// Takes in what peers send to a job, as long as it runs.
-pub(super) struct Ear(pub(super) Weak<Shared>);
-
-impl Receive for Ear {
-    fn receive(&self, from: Rank, message: Message) {
-        let Some(shared) = self.0.upgrade() else {
-            return;
-        };
-        match message {
-            Message::Ask(ask) => shared.change(|state| ((), state.asked_by(from, ask))),
-            Message::Answer(answer) => {
-                shared.change(|state| ((), state.answered(from, answer, &shared.stores)));
-            }
-            Message::HandOver(handed) => shared.keep_handed_over(from, &handed),
-        }
-    }
-
-    fn lost(&self, rank: Rank) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.change(|state| ((), state.lost_rank(rank, &shared.stores)));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Barrier;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Barrier};
     use std::thread;
     use std::time::Duration;
 

@@ -7,8 +7,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::peers::Ear;
 use super::reader::Reader;
+use super::serving::Ear;
 use super::spec::JobSpec;
 use super::state::{Ended, State};
 use super::stores::{Grant, Stores};

@@ -11,8 +11,8 @@ use foresee_core::units::{Bytes, Seconds};
 use foresee_image::Scratch;
 
 use super::outcome::{Done, Outcome};
-use super::peers;
 use super::reader::{Effort, Got};
+use super::serving;
 use super::shared::Shared;
 use super::slots::Decoded;
 use super::spec::OnError;
@@ -215,7 +215,7 @@ impl<'a> Worker<'a> {
         if let Some(home) = hand_over {
             // Before the trainer has it, who may change it.
             let bytes = block.as_ref().map_or(buffer, |block| block.bytes());
-            let content = Content::Sample(peers::payload(block.as_ref(), bytes));
+            let content = Content::Sample(serving::payload(block.as_ref(), bytes));
             self.shared.hand_over(home, read.sample, content);
         }
         let decoded = part.map(|(part, _)| part.share());
