@@ -1,10 +1,10 @@
 //! The engine with all it is told. Whatever changes the engine passes through here in one order, under the job's lock, so
 //! that a run can be written down and done again: the same calls give the same commands.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
+use foresee_core::held::Held;
 use foresee_core::homes::{Home, Homes};
 use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{Model, Origin, SourceLoad};
@@ -30,8 +30,8 @@ struct Others {
     homes: Arc<Homes>,
     /// Who is to bring what to its home.
     bringers: Bringers,
-    /// Samples that were had from their home elsewhere, and not refused since.
-    seen: BTreeSet<SampleId>,
+    /// Samples that are known to be at their home elsewhere: held there from before, or had from there, and not refused since.
+    seen: TierMap,
 }
 
 impl Others {
@@ -56,7 +56,7 @@ impl Outlook for Sight {
 
     fn is_at(&mut self, sample: SampleId, tier: TierId) -> bool {
         match &self.others {
-            Some(others) if others.is_elsewhere(sample) => others.seen.contains(&sample),
+            Some(others) if others.is_elsewhere(sample) => others.seen.get(sample) == Some(tier),
             Some(_) | None => self.arrived.get(sample) == Some(tier),
         }
     }
@@ -98,6 +98,8 @@ pub enum Entry {
 pub struct Desk {
     engine: Engine,
     sight: Sight,
+    /// With the staging buffer.
+    tiers: usize,
     record: Option<Vec<Entry>>,
 }
 
@@ -123,18 +125,26 @@ impl Desk {
                 others: None,
                 reading: 0,
             },
+            tiers,
             record: record.then(Vec::new),
         }
     }
 
-    /// The same of a rank that has peers, whose homes are these, too, and to which these bring samples.
+    /// The same of a rank that has peers, whose homes are these, too, and to which these bring samples; what all hold from
+    /// before is there already.
     #[must_use]
-    pub fn among(mut self, rank: Rank, homes: Arc<Homes>, bringers: Bringers) -> Self {
+    pub fn among(mut self, rank: Rank, homes: Arc<Homes>, bringers: Bringers, held: &Held) -> Self {
+        let mut seen = TierMap::new(homes.len(), self.tiers);
+        for (sample, holder) in held.iter() {
+            if holder.rank != rank && homes.get(sample) == Some(holder) {
+                seen.set(sample, Some(holder.tier));
+            }
+        }
         self.sight.others = Some(Others {
             rank,
             homes,
             bringers,
-            seen: BTreeSet::new(),
+            seen,
         });
         self
     }
@@ -174,13 +184,22 @@ impl Desk {
     /// A sample was had from its home elsewhere, or refused there.
     pub fn see(&mut self, sample: SampleId, is_there: bool) {
         if let Some(others) = &mut self.sight.others {
-            if is_there {
-                others.seen.insert(sample);
-            } else {
-                others.seen.remove(&sample);
-            }
+            let home = others.homes.get(sample).map(|home| home.tier);
+            others.seen.set(sample, home.filter(|_| is_there));
         }
         self.note(|| Entry::See(sample, is_there));
+    }
+
+    /// What the desk before this one knew to be at its home elsewhere is still there, if that is its home still.
+    pub fn remember(&mut self, before: &Self) {
+        let (Some(now), Some(then)) = (&self.sight.others, &before.sight.others) else {
+            return;
+        };
+        let seen = then.seen.iter().map(|(sample, _)| sample);
+        let seen = seen.filter(|&sample| now.homes.get(sample) == then.homes.get(sample));
+        for sample in seen.collect::<Vec<_>>() {
+            self.see(sample, true);
+        }
     }
 
     /// The next read of a lane.

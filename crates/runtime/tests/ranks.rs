@@ -1,5 +1,6 @@
 //! Several jobs of one process that serve each other over an in-memory transport: every sample comes once an epoch, whole, to
-//! one of them; the source is read as little as is possible; a rank that dies or falls silent costs time, never data.
+//! one of them; the source is read as little as is possible; a rank that dies or falls silent costs time, never data. What
+//! they plan from they tell each other first: tiers that are warm are used, and who was given something else is named.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use foresee_config::{Threads, TierKind};
 use foresee_core::ids::{Rank, SampleId};
 use foresee_core::stream::{Shuffle, Tail};
-use foresee_runtime::job::{Job, JobSpec};
+use foresee_runtime::job::{Asked, Job, JobError, JobSpec, OnHost};
 use foresee_runtime::transport::faulty::{Faults, Faulty};
 use foresee_runtime::transport::memory::{End, Network};
 
@@ -326,4 +327,191 @@ fn a_rank_that_falls_silent_is_done_without_and_heard_again() {
         false
     });
     check_epochs(&case, &got);
+}
+
+/// The folders of so many ranks: each is on a host of its own.
+fn folders(ranks: u32) -> Vec<tempfile::TempDir> {
+    (0..ranks).map(|_| tempfile::tempdir().unwrap()).collect()
+}
+
+/// Trains once over the dataset with tiers in these folders, one a rank, each for `kept_percent` of the dataset; returns what
+/// was read from the source.
+fn trained_on_disks(folders: &[tempfile::TempDir], kept_percent: u64, seed: u64) -> u64 {
+    let source = Made::equal(60, 1);
+    let world = folders.len() as u32;
+    let network = Network::new(world);
+    let job = |(rank, end): (u32, End)| {
+        let kind = TierKind::Disk {
+            path: folders[rank as usize].path().to_owned(),
+            free_space_floor_bytes: 0,
+            trust_folder: true,
+        };
+        let case = Case {
+            epochs: 2,
+            shuffle: Shuffle::Torch { seed },
+            ..Case::new(world)
+        };
+        let mut spec = spec(&case, &source, rank);
+        spec.config.tiers = vec![tier(kind, source.total() * kept_percent / 100)];
+        spec.on_host = Some(OnHost { rank: 0, ranks: 1 });
+        Job::among(spec, Arc::new(end)).unwrap()
+    };
+    let jobs: Vec<Job> = (0..).zip(network.ends()).map(job).collect();
+    let all_done = Barrier::new(jobs.len());
+    thread::scope(|scope| {
+        for job in &jobs {
+            scope.spawn(|| {
+                for batch in batches(job) {
+                    let sample = &batch.samples[0];
+                    assert_eq!(sample.lease.bytes(), source.content(sample.id));
+                }
+                all_done.wait();
+                job.close();
+            });
+        }
+    });
+    source.bytes_read()
+}
+
+#[test]
+fn ranks_that_start_again_read_nothing_that_one_of_them_holds() {
+    let folders = folders(3);
+    let total = Made::equal(60, 1).total();
+    assert_eq!(trained_on_disks(&folders, 40, 1), total);
+    // Other orders, in which other ranks use each sample first and most.
+    for seed in 2..5 {
+        assert_eq!(trained_on_disks(&folders, 40, seed), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn fewer_ranks_read_at_most_what_the_lost_tier_held() {
+    let mut folders = folders(3);
+    let total = Made::equal(60, 1).total();
+    assert_eq!(trained_on_disks(&folders, 60, 1), total);
+    drop(folders.remove(1));
+    let most = total * 60 / 100;
+    let read = trained_on_disks(&folders, 60, 2);
+    assert!(read > 0 && read <= most, "{read} of {total}");
+    assert_eq!(trained_on_disks(&folders, 60, 3), 0, "all is held by now");
+}
+
+#[test]
+fn what_tiers_can_hold_may_differ_by_rank() {
+    let case = Case::new(3);
+    let source = Made::equal(case.samples(), 1);
+    let network = Network::new(case.ranks);
+    // One keeps nothing, the others enough for all.
+    let capacities = [0, source.total() / 4, source.total() * 3 / 4];
+    let job = |(rank, end): (u32, End)| {
+        let mut spec = spec(&case, &source, rank);
+        spec.config.tiers = vec![tier(TierKind::Memory, capacities[rank as usize])];
+        Job::among(spec, Arc::new(end)).unwrap()
+    };
+    let jobs: Vec<Job> = (0..).zip(network.ends()).map(job).collect();
+    let in_step = Barrier::new(jobs.len());
+    thread::scope(|scope| {
+        for job in &jobs {
+            scope.spawn(|| {
+                for _ in batches(job) {
+                    in_step.wait();
+                }
+            });
+        }
+    });
+    assert_eq!(source.bytes_read(), source.total());
+}
+
+/// What one rank is given otherwise.
+type Change = fn(&mut JobSpec);
+
+#[test]
+fn ranks_that_were_given_something_else_are_named_on_all_ranks() {
+    let case = Case::new(3);
+    let source = Made::equal(case.samples(), 1);
+    let changes: [(Change, &str); 3] = [
+        (|spec| spec.shuffle = Shuffle::Torch { seed: 8 }, "seed"),
+        (|spec| spec.epochs += 1, "epochs"),
+        (|spec| spec.policy = "nopfs".into(), "policy"),
+    ];
+    for (change, name) in changes {
+        let network = Network::new(case.ranks);
+        let ask = |(rank, end): (u32, End)| {
+            let mut spec = spec(&case, &source, rank);
+            if rank == 1 {
+                change(&mut spec);
+            }
+            let job = Job::among(spec, Arc::new(end)).unwrap();
+            // Asked again it says the same, without waiting for others.
+            [job.next_batch(BOUND), job.next_batch(BOUND)]
+        };
+        let began = Instant::now();
+        let said = thread::scope(|scope| {
+            let ranks = (0..).zip(network.ends());
+            let asked = ranks.map(|rank| scope.spawn(move || ask(rank)));
+            let asked: Vec<_> = asked.collect();
+            let said = asked.into_iter().flat_map(|rank| rank.join().unwrap());
+            said.map(Result::err).collect::<Vec<_>>()
+        });
+        for said in said {
+            let Some(JobError::Agreement(why)) = said else {
+                panic!("{name}: {said:?}")
+            };
+            let why = why.to_string();
+            assert!(why.contains("rank 1") && why.contains(name), "{why}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_done_without() {
+    let case = Case::new(3);
+    let source = Made::equal(case.samples(), 1);
+    let network = Network::new(case.ranks);
+    let patience = Duration::from_millis(50);
+    let got = thread::scope(|scope| {
+        let ranks = (0..).zip(network.ends()).take(2);
+        let trainers: Vec<_> = ranks
+            .map(|(rank, end)| {
+                let spec = spec(&case, &source, rank);
+                let job = Job::among_within(spec, Arc::new(end), patience).unwrap();
+                scope.spawn(move || {
+                    let samples = batches(&job).flat_map(|batch| batch.samples);
+                    samples.map(|sample| sample.id).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let joined = trainers.into_iter().map(|trainer| trainer.join().unwrap());
+        joined.collect::<Vec<_>>()
+    });
+    for (rank, got) in (0..).zip(&got) {
+        let job = Job::new(spec(&case, &source, rank)).unwrap();
+        let samples = batches(&job).flat_map(|batch| batch.samples);
+        let expected: Vec<SampleId> = samples.map(|sample| sample.id).collect();
+        assert_eq!(got, &expected, "rank {rank}");
+    }
+}
+
+#[test]
+fn a_move_waits_for_nobody_and_what_was_seen_is_not_read_again() {
+    let case = Case::new(2);
+    let world = World::new(&case);
+    let all = Barrier::new(2);
+    thread::scope(|scope| {
+        for job in &world.jobs {
+            scope.spawn(|| {
+                let each = case.each;
+                for _ in 0..each * 2 {
+                    assert!(matches!(job.next_batch(BOUND), Ok(Asked::Batch(_))));
+                }
+                all.wait();
+                job.seek(2)
+                    .unwrap_or_else(|why| assert!(why.to_string().contains("epoch")));
+                assert_eq!(batches(job).count(), each as usize);
+                all.wait();
+            });
+        }
+    });
+    assert_eq!(world.source.bytes_read(), case.minimum(&world.source));
 }

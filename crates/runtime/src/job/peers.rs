@@ -590,9 +590,14 @@ mod tests {
             let transport = Arc::new(ends.next().unwrap());
             Job::among(spec, transport).unwrap()
         });
-        let (living, dying) = (jobs.next().unwrap(), jobs.next().unwrap());
-        assert!(matches!(living.next_batch(MINUTE), Ok(Got::Batch(_))));
-        assert!(matches!(dying.next_batch(MINUTE), Ok(Got::Batch(_))));
+        let living = jobs.next().unwrap();
+        let dying = jobs.next().unwrap();
+        // They meet when both ask.
+        thread::scope(|scope| {
+            for job in [&living, &dying] {
+                scope.spawn(|| assert!(matches!(job.next_batch(MINUTE), Ok(Got::Batch(_)))));
+            }
+        });
         network.kill(Rank(1));
         drop(dying);
         let own: usize = delivered(&living).values().map(Vec::len).sum();

@@ -22,7 +22,7 @@ impl AsRef<[u8]> for Sendable {
 }
 
 /// Bytes that were read, for a peer: the trainer, who may change them, has them too, unless they are kept.
-pub(super) fn payload(block: Option<&Arc<Block>>, bytes: &[u8]) -> Payload {
+fn payload(block: Option<&Arc<Block>>, bytes: &[u8]) -> Payload {
     match block.filter(|block| block.is_kept()) {
         Some(kept) => Payload::new(Sendable(Arc::clone(kept))),
         None => Payload::new(bytes.to_vec()),
@@ -56,9 +56,12 @@ impl Shared {
         }
     }
 
-    /// What a tier holds of a sample, to be sent.
+    /// What a tier holds of a sample, to be sent. What it holds from before must still be what the source has.
     fn content(&self, sample: SampleId, tier: TierId) -> Content {
         let tier = self.stores.tier(tier);
+        if !self.reader.is_known(tier, sample) {
+            return Content::WillNotCome;
+        }
         match tier.share(sample) {
             Shares::Block(block) => Content::Sample(Payload::new(Sendable(block))),
             Shares::NotHeld => Content::WillNotCome,
@@ -72,9 +75,33 @@ impl Shared {
         }
     }
 
-    /// Hands a sample to its home; what cannot be sent is dropped.
-    pub(super) fn hand_over(&self, home: Home, sample: SampleId, content: Content) {
+    /// Hands a sample that was read to its home. What there is no room for is not sent: the home need not wait for it.
+    pub(super) fn hand_over(
+        &self,
+        home: Home,
+        sample: SampleId,
+        block: Option<&Arc<Block>>,
+        bytes: &[u8],
+    ) {
+        let Some(transport) = &self.transport else {
+            return;
+        };
+        let Some(room) = self.outbox.room(bytes.len()) else {
+            self.will_not_come(home, sample);
+            return;
+        };
+        let content = Content::Sample(room.fill(payload(block, bytes)));
+        let message = Message::HandOver(HandOver { sample, content });
+        match transport.send(home.rank, message) {
+            Sent::Taken => {}
+            Sent::Full | Sent::Gone => self.outbox.drop_one(),
+        }
+    }
+
+    /// Tells a sample's home not to wait for it. If that is lost, too, there are deadlines.
+    pub(super) fn will_not_come(&self, home: Home, sample: SampleId) {
         if let Some(transport) = &self.transport {
+            let content = Content::WillNotCome;
             let message = Message::HandOver(HandOver { sample, content });
             let _ = transport.send(home.rank, message);
         }
