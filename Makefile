@@ -12,7 +12,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s  %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: ## train on an emulated slow storage without a cache, with nopfs and with foresee; write a report
@@ -22,13 +22,33 @@ demo: ## train on an emulated slow storage without a cache, with nopfs and with 
 	PYTHONPATH="$$package" "$$venv/bin/python" -B tools/demo.py --report "$(BUILD_DIR)/demo-report.html"
 
 .PHONY: test
-test: ## run all tests: the crates', the command's, the reports' in a browser, the frame's, the Python package's, torch's
+test: ## run all tests: the crates', those of schedules, the command's, the reports' in a browser, the frame's, the Python package's, torch's
 	@tools/setup.sh build venv browser tools >/dev/null
 	cargo test --workspace
+	@$(MAKE) --no-print-directory test-schedules
 	cargo build --package foresee-cli --bin foresee --package foresee-python --lib
 	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/debug") && \
 	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PACKAGE="$$package" "$$venv/bin/python" -I -m pytest
 	@$(MAKE) --no-print-directory test-torch
+
+# Shuttle runs each test under 10,000 schedules; bugs put in on purpose must at least still apply (see `planted`).
+.PHONY: test-schedules
+test-schedules: ## run what threads share under many schedules
+	@tools/setup.sh build >/dev/null
+	cargo test --package foresee-runtime --features shuttle --lib -- schedules::
+	cargo test --package foresee-runtime --features shuttle --test schedules
+	@if command -v git >/dev/null; then tools/planted.sh --check; fi
+
+.PHONY: planted
+planted: ## put bugs in on purpose, one after the other, and see that a test of schedules finds each
+	@tools/setup.sh build >/dev/null
+	@tools/planted.sh
+
+# Miri looks for undefined behaviour: the unsafe code of arena and extents, on private memory. It needs a nightly Rust.
+.PHONY: miri
+miri: ## run the tests of arena and extents under miri, where rustup can get it
+	@tools/setup.sh build >/dev/null
+	@tools/miri.sh
 
 # What torch needs takes 3 GB: an environment of its own, only for this. FORESEE_TORCH_PYTHON names one that is there.
 .PHONY: test-torch

@@ -26,7 +26,43 @@ impl fmt::Display for Digest {
     }
 }
 
+/// What all ranks must be given alike, part by part: whoever compares the digest of each part can name what differs. The
+/// version comes first: another one may digest in another way.
+pub const PARTS: [&str; 7] = [
+    "version",
+    "seed or shuffle",
+    "catalog",
+    "world, batch size or dealing",
+    "number of epochs or place to begin at",
+    "number or scope of tiers",
+    "policy or assignment",
+];
+
 impl Digest {
+    /// The digests of all [`PARTS`]; neither of what tiers can hold nor of what they hold, which each rank tells the others.
+    pub(crate) fn of_parts(brief: &Brief, policy: &str) -> [Self; PARTS.len()] {
+        let mut parts = PARTS.map(|name| {
+            let mut hash = Hash(Sha256::new());
+            hash.bytes(name);
+            hash
+        });
+        let [version, shuffle, catalog, world, epochs, tiers, rules] = &mut parts;
+        version.text("version", VERSION);
+        shuffle.shuffle(brief.orders.shuffle());
+        catalog.catalog(brief);
+        world.hosts(brief);
+        world.layout(&brief.layout);
+        epochs.course(brief);
+        tiers.number("tiers", brief.system.tiers.len() as u64);
+        for (_, tier) in brief.system.cache_tiers() {
+            tiers.text("scope", scope_name(tier.scope));
+        }
+        rules.number("peers", u64::from(brief.peers));
+        rules.text("policy", policy);
+        rules.text("assignment", assignment_name(brief.assignment));
+        parts.map(Hash::end)
+    }
+
     /// The digest of what a policy's plan is made from; without paces, of what is known before shares are gathered.
     pub(crate) fn of(brief: &Brief, policy: &str, paces: Option<&Paces>) -> Self {
         Self::by_version(VERSION, brief, policy, paces)
@@ -36,18 +72,10 @@ impl Digest {
         let mut hash = Hash(Sha256::new());
         hash.text("version", version);
         hash.shuffle(brief.orders.shuffle());
-        hash.number("samples", u64::from(brief.catalog.len()));
-        for sample in brief.catalog.samples() {
-            hash.0.update(brief.catalog.size(sample).0.to_le_bytes());
-        }
-        hash.number("hosts", u64::from(brief.hosts.count()));
-        for ranks in brief.hosts.sizes() {
-            hash.number("ranks", u64::from(ranks));
-        }
+        hash.catalog(brief);
+        hash.hosts(brief);
         hash.layout(&brief.layout);
-        hash.number("epochs", u64::from(brief.orders.epochs()));
-        hash.number("start_epoch", u64::from(brief.start.epoch.0));
-        hash.number("start_step", u64::from(brief.start.step.0));
+        hash.course(brief);
         hash.tiers(brief);
         hash.number("peers", u64::from(brief.peers));
         hash.text("policy", policy);
@@ -55,10 +83,7 @@ impl Digest {
         if let Some(paces) = paces {
             hash.paces(paces);
         }
-        let whole: [u8; 32] = hash.0.finalize().into();
-        let mut first = [0; 16];
-        first.copy_from_slice(&whole[..16]);
-        Self(first)
+        hash.end()
     }
 }
 
@@ -66,6 +91,13 @@ impl Digest {
 struct Hash(Sha256);
 
 impl Hash {
+    fn end(self) -> Digest {
+        let whole: [u8; 32] = self.0.finalize().into();
+        let mut first = [0; 16];
+        first.copy_from_slice(&whole[..16]);
+        Digest(first)
+    }
+
     fn text(&mut self, name: &str, text: &str) {
         self.bytes(name);
         self.bytes(text);
@@ -97,6 +129,27 @@ impl Hash {
             }
             None => self.text("shuffle", "rewritten"),
         }
+    }
+
+    fn catalog(&mut self, brief: &Brief) {
+        self.number("samples", u64::from(brief.catalog.len()));
+        for sample in brief.catalog.samples() {
+            self.0.update(brief.catalog.size(sample).0.to_le_bytes());
+        }
+    }
+
+    fn hosts(&mut self, brief: &Brief) {
+        self.number("hosts", u64::from(brief.hosts.count()));
+        for ranks in brief.hosts.sizes() {
+            self.number("ranks", u64::from(ranks));
+        }
+    }
+
+    /// How far the job goes, and where it begins.
+    fn course(&mut self, brief: &Brief) {
+        self.number("epochs", u64::from(brief.orders.epochs()));
+        self.number("start_epoch", u64::from(brief.start.epoch.0));
+        self.number("start_step", u64::from(brief.start.step.0));
     }
 
     fn layout(&mut self, layout: &Layout) {

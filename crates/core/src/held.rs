@@ -2,10 +2,17 @@
 //! all ranks stays O(samples), however many hold the same. Ranks learn of each other's holdings by ranges of samples:
 //! each tells those of every range ([`Held::within`]), and what was told of a range is put together by
 //! [`Held::merged`], in whatever order and grouping it comes.
+//!
+//! What one rank tells of its own tiers travels as bytes ([`Held::encode`]), little-endian, under a checksum:
+//!
+//!     rank u32  count u32  for each copy, by sample and tier: sample u32  tier u8
+//!
+//! [`Held::decode`] believes nothing: whatever comes in ends as holdings that can be, or as a [`HeldError`].
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::framed::{self, Broken};
 use crate::homes::Home;
 use crate::ids::{Rank, SampleId, TierId};
 
@@ -94,6 +101,100 @@ impl Held {
     }
 }
 
+/// What a rank's holdings are to be about.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// Who tells of them.
+    pub rank: Rank,
+    /// The samples that were asked about.
+    pub samples: Range<u32>,
+    /// How many tiers it has, with the staging buffer, which keeps none.
+    pub tiers: usize,
+}
+
+/// Why bytes are no holdings of a rank.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeldError {
+    /// They end too early, or go on too long.
+    #[error("what rank {0} holds was cut off or has bytes behind its end")]
+    Length(Rank),
+    /// They are not as they were sent.
+    #[error("what rank {0} holds is damaged: its checksum is another")]
+    Damaged(Rank),
+    /// They are another rank's.
+    #[error("rank {rank} sent what rank {says} holds")]
+    OtherRank {
+        /// Who sent it.
+        rank: Rank,
+        /// Whose it says it is.
+        says: Rank,
+    },
+    /// They say what cannot be.
+    #[error("what rank {rank} holds cannot be: {what}")]
+    Impossible {
+        /// Whose.
+        rank: Rank,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+/// A sample and a tier.
+const COPY_BYTES: usize = 5;
+
+impl Held {
+    /// What a rank tells of its own tiers.
+    pub fn encode(&self, rank: Rank) -> Vec<u8> {
+        let own: Vec<(SampleId, TierId)> = self.of_rank(rank).collect();
+        let mut bytes = Vec::with_capacity(16 + own.len() * COPY_BYTES);
+        bytes.extend(rank.0.to_le_bytes());
+        bytes.extend((own.len() as u32).to_le_bytes());
+        for (sample, tier) in own {
+            bytes.extend(sample.0.to_le_bytes());
+            bytes.push(tier.0);
+        }
+        framed::seal(bytes)
+    }
+
+    /// What a rank told of its own tiers.
+    pub fn decode(bytes: &[u8], expected: &Expected) -> Result<Self, HeldError> {
+        let rank = expected.rank;
+        let mut rest = framed::open(bytes).map_err(|broken| match broken {
+            Broken::Short => HeldError::Length(rank),
+            Broken::Damaged => HeldError::Damaged(rank),
+        })?;
+        let says = framed::take(&mut rest).map(u32::from_le_bytes);
+        let says = Rank(says.ok_or(HeldError::Length(rank))?);
+        if says != rank {
+            return Err(HeldError::OtherRank { rank, says });
+        }
+        let count = framed::take(&mut rest).map(u32::from_le_bytes);
+        let count = count.ok_or(HeldError::Length(rank))? as usize;
+        // Before memory is taken for so many.
+        if rest.len() % COPY_BYTES != 0 || rest.len() / COPY_BYTES != count {
+            return Err(HeldError::Length(rank));
+        }
+        let copies = rest.chunks_exact(COPY_BYTES).map(|copy| {
+            let sample = u32::from_le_bytes([copy[0], copy[1], copy[2], copy[3]]);
+            (SampleId(sample), TierId(copy[4]))
+        });
+        let copies: Vec<(SampleId, TierId)> = copies.collect();
+        let impossible = |what| HeldError::Impossible { rank, what };
+        for (sample, tier) in &copies {
+            if !expected.samples.contains(&sample.0) {
+                return Err(impossible("it names a sample that was not asked about"));
+            }
+            if tier.0 == 0 || tier.index() >= expected.tiers {
+                return Err(impossible("it names a tier that is not there"));
+            }
+        }
+        if !copies.is_sorted_by(|a, b| a < b) {
+            return Err(impossible("its copies are not in order"));
+        }
+        Ok(Self::by_rank(rank, &copies))
+    }
+}
+
 /// Which holders of a sample are remembered: other ones from sample to sample, so that where everybody holds everything
 /// no rank is to serve all of it.
 fn preference(sample: SampleId, home: Home) -> (u32, Rank, TierId) {
@@ -138,6 +239,75 @@ mod tests {
                     prop_assert!(told.contains(&&(sample, holder.rank.0, holder.tier.0)));
                 }
             }
+        }
+    }
+
+    /// What a rank holds in three tiers of at most 50 samples.
+    fn own() -> impl Strategy<Value = Vec<(SampleId, TierId)>> {
+        let copies = prop::collection::btree_set((0u32..50, 1u8..4), 0..60);
+        copies.prop_map(|copies| {
+            let copies = copies.into_iter();
+            copies
+                .map(|(sample, tier)| (SampleId(sample), TierId(tier)))
+                .collect()
+        })
+    }
+
+    fn expected(rank: Rank) -> Expected {
+        Expected {
+            rank,
+            samples: 0..50,
+            tiers: 4,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_rank_tells_is_understood(own in own(), rank in 0u32..9) {
+            let rank = Rank(rank);
+            let held = Held::by_rank(rank, &own);
+            prop_assert_eq!(Held::decode(&held.encode(rank), &expected(rank)), Ok(held));
+        }
+
+        #[test]
+        fn no_change_on_the_way_is_believed(
+            own in own(), at in any::<prop::sample::Index>(), bit in 0u8..8, cut in any::<prop::sample::Index>(),
+        ) {
+            let told = Held::by_rank(Rank(1), &own).encode(Rank(1));
+            let mut changed = told.clone();
+            changed[at.index(told.len())] ^= 1 << bit;
+            prop_assert!(Held::decode(&changed, &expected(Rank(1))).is_err());
+            let cut = &told[..cut.index(told.len())];
+            prop_assert!(Held::decode(cut, &expected(Rank(1))).is_err());
+        }
+
+        #[test]
+        fn sealed_nonsense_is_refused_or_can_be(content in prop::collection::vec(any::<u8>(), 0..64)) {
+            let sealed = framed::seal(content);
+            if let Ok(held) = Held::decode(&sealed, &expected(Rank(0))) {
+                prop_assert_eq!(held.encode(Rank(0)), sealed);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_of_another_rank_range_or_tier_is_named() {
+        let told = Held::by_rank(Rank(1), &[(SampleId(9), TierId(2))]).encode(Rank(1));
+        let other_rank = Held::decode(&told, &expected(Rank(2)));
+        let says = Rank(1);
+        let rank = Rank(2);
+        assert_eq!(other_rank, Err(HeldError::OtherRank { rank, says }));
+        let narrow = Expected {
+            samples: 0..9,
+            ..expected(Rank(1))
+        };
+        let few_tiers = Expected {
+            tiers: 2,
+            ..expected(Rank(1))
+        };
+        for (expected, names) in [(narrow, "sample"), (few_tiers, "tier")] {
+            let refused = Held::decode(&told, &expected).unwrap_err().to_string();
+            assert!(refused.contains(names), "{refused}");
         }
     }
 

@@ -9,6 +9,7 @@ pub mod causes;
 pub mod digest;
 pub mod engine;
 pub mod foresight;
+mod framed;
 pub mod held;
 pub mod homes;
 pub mod ids;

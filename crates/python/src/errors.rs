@@ -129,6 +129,7 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
         | JobError::Config(_)
         | JobError::Stream(_)
         | JobError::Unsupported { .. }
+        | JobError::Agreement(_)
         | JobError::Curve(_)
         | JobError::Trace { .. }
         | JobError::MidBatch { .. }

@@ -1,16 +1,18 @@
 //! The engine with all it is told. Whatever changes the engine passes through here in one order, under the job's lock, so
 //! that a run can be written down and done again: the same calls give the same commands.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
+use foresee_core::held::Held;
 use foresee_core::homes::{Home, Homes};
 use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{Model, Origin, SourceLoad};
 use foresee_core::policy::Threads;
 use foresee_core::tier_map::TierMap;
 use foresee_core::units::{Bytes, Pace};
+
+use crate::peers::Bringers;
 
 /// What a rank sees of the world.
 struct Sight {
@@ -27,8 +29,10 @@ struct Sight {
 struct Others {
     rank: Rank,
     homes: Arc<Homes>,
-    /// Samples that were had from their home elsewhere, and not refused since.
-    seen: BTreeSet<SampleId>,
+    /// Who is to bring what to its home.
+    bringers: Bringers,
+    /// Samples that are known to be at their home elsewhere: held there from before, or had from there, and not refused since.
+    seen: TierMap,
 }
 
 impl Others {
@@ -53,7 +57,7 @@ impl Outlook for Sight {
 
     fn is_at(&mut self, sample: SampleId, tier: TierId) -> bool {
         match &self.others {
-            Some(others) if others.is_elsewhere(sample) => others.seen.contains(&sample),
+            Some(others) if others.is_elsewhere(sample) => others.seen.get(sample) == Some(tier),
             Some(_) | None => self.arrived.get(sample) == Some(tier),
         }
     }
@@ -95,6 +99,8 @@ pub enum Entry {
 pub struct Desk {
     engine: Engine,
     sight: Sight,
+    /// With the staging buffer.
+    tiers: usize,
     record: Option<Vec<Entry>>,
 }
 
@@ -120,17 +126,26 @@ impl Desk {
                 others: None,
                 reading: 0,
             },
+            tiers,
             record: record.then(Vec::new),
         }
     }
 
-    /// The same of a rank that has peers, whose homes are these, too.
+    /// The same of a rank that has peers, whose homes are these, too, and to which these bring samples; what all hold from
+    /// before is there already.
     #[must_use]
-    pub fn among(mut self, rank: Rank, homes: Arc<Homes>) -> Self {
+    pub fn among(mut self, rank: Rank, homes: Arc<Homes>, bringers: Bringers, held: &Held) -> Self {
+        let mut seen = TierMap::new(homes.len(), self.tiers);
+        for (sample, holder) in held.iter() {
+            if holder.rank != rank && homes.get(sample) == Some(holder) {
+                seen.set(sample, Some(holder.tier));
+            }
+        }
         self.sight.others = Some(Others {
             rank,
             homes,
-            seen: BTreeSet::new(),
+            bringers,
+            seen,
         });
         self
     }
@@ -147,6 +162,13 @@ impl Desk {
             return None;
         }
         homes.get(sample)
+    }
+
+    /// The other rank that is to bring a sample to its home.
+    pub fn bringer(&self, sample: SampleId) -> Option<Rank> {
+        let others = self.sight.others.as_ref()?;
+        let bringer = others.bringers.of(sample);
+        bringer.filter(|bringer| *bringer != others.rank)
     }
 
     /// Whether a sample is in the tier here that is its home.
@@ -168,13 +190,22 @@ impl Desk {
     /// A sample was had from its home elsewhere, or refused there.
     pub fn see(&mut self, sample: SampleId, is_there: bool) {
         if let Some(others) = &mut self.sight.others {
-            if is_there {
-                others.seen.insert(sample);
-            } else {
-                others.seen.remove(&sample);
-            }
+            let home = others.homes.get(sample).map(|home| home.tier);
+            others.seen.set(sample, home.filter(|_| is_there));
         }
         self.note(|| Entry::See(sample, is_there));
+    }
+
+    /// What the desk before this one knew to be at its home elsewhere is still there, if that is its home still.
+    pub fn remember(&mut self, before: &Self) {
+        let (Some(now), Some(then)) = (&self.sight.others, &before.sight.others) else {
+            return;
+        };
+        let seen = then.seen.iter().map(|(sample, _)| sample);
+        let seen = seen.filter(|&sample| now.homes.get(sample) == then.homes.get(sample));
+        for sample in seen.collect::<Vec<_>>() {
+            self.see(sample, true);
+        }
     }
 
     /// The next read of a lane.

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foresee_config::{Threads, TierKind};
-use foresee_core::ids::SampleId;
+use foresee_core::ids::{Rank, SampleId};
 use foresee_core::stream::Shuffle;
 use foresee_runtime::job::{Asked, Job, JobError, JobSpec, Sample};
+use foresee_runtime::schedules::sync::Barrier;
 use foresee_runtime::schedules::{explore, thread};
 use foresee_runtime::source::{ReadError, Source};
 use foresee_runtime::stamp::Stamp;
+use foresee_runtime::transport::memory::{End, Network};
 
 use self::common::{Made, batches, job_spec, tier};
 
@@ -162,6 +164,161 @@ fn jobs_that_share_threads_both_get_theirs() {
                 job.close();
             })
         });
+        for trainer in trainers {
+            trainer.join().unwrap();
+        }
+    });
+}
+
+/// A folder in memory where there is one: the disk is not what is tested.
+fn folder() -> tempfile::TempDir {
+    let made = tempfile::tempdir_in("/dev/shm");
+    made.or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+#[test]
+fn a_job_that_keeps_on_disk_moves_while_it_writes() {
+    explore(|| {
+        let source = Made::equal(SAMPLES, 1);
+        let folder = folder();
+        let mut spec = small(&source);
+        let kind = TierKind::Disk {
+            path: folder.path().to_owned(),
+            free_space_floor_bytes: 0,
+            trust_folder: true,
+        };
+        spec.config.tiers = vec![tier(kind, source.total() / 2)];
+        let job = Job::new(spec).unwrap();
+        let Asked::Batch(first) = job.next_batch(Duration::MAX / 4).unwrap() else {
+            panic!("the first sample comes")
+        };
+        check(&source, &first.samples[0]);
+        job.seek(1).unwrap();
+        assert_eq!(rest(&job, &source), [0, 1, 2, 3]);
+        let stats = job.stats();
+        assert_eq!(stats.lost, 0, "what was kept is there: {stats}");
+        job.close();
+    });
+}
+
+#[test]
+fn a_broken_sample_is_an_error_and_what_is_behind_it_comes() {
+    explore(|| {
+        let source = Made::equal(SAMPLES, 1);
+        source.break_sample(SampleId(1), true);
+        let mut spec = small(&source);
+        spec.epochs = 1;
+        let job = Job::new(spec).unwrap();
+        let mut came = Vec::new();
+        loop {
+            match job.next_batch(Duration::MAX / 4) {
+                Ok(Asked::Batch(batch)) => came.push(batch.samples[0].id.0),
+                Ok(Asked::NotYet) => panic!("there is no hurry"),
+                Ok(Asked::End) => break,
+                Err(error) => {
+                    assert!(error.to_string().contains("made 1"), "{error}");
+                    job.pass_over(1).unwrap();
+                }
+            }
+        }
+        assert_eq!(came, [0, 2, 3]);
+        job.close();
+    });
+}
+
+const RANKS: u32 = 2;
+
+/// The order of each epoch, dealt to the two ranks in turns. Samples 0 and 1 are read first by one rank and used more often by
+/// the other, so they are handed over; 2 and 3 are used first and most often by one rank, and then asked for by the other.
+const ORDERS: [[u32; SAMPLES as usize]; 3] = [[0, 1, 2, 3], [1, 0, 2, 3], [1, 0, 3, 2]];
+
+/// One of two ranks that keep half of the samples each. Each has a budget of its own, as processes have.
+fn rank_of(source: &Made, rank: u32) -> JobSpec {
+    let mut spec = small(source);
+    let orders = ORDERS.map(|order| order.map(SampleId).to_vec());
+    spec.shuffle = Shuffle::Explicit(orders.into());
+    spec.epochs = ORDERS.len() as u32;
+    spec.rank = rank;
+    spec.world = RANKS;
+    spec.config.staging.capacity_bytes += u64::from(rank);
+    spec.config.staging.threads = Threads::Number(1);
+    spec
+}
+
+/// The jobs of both ranks, with their ways to each other.
+fn ranks(source: &Made) -> (Arc<Network>, Vec<Arc<Job>>) {
+    let network = Network::new(RANKS);
+    let job = |(rank, end): (u32, End)| {
+        let job = Job::among(rank_of(source, rank), Arc::new(end));
+        Arc::new(job.unwrap())
+    };
+    let jobs = (0..).zip(network.ends()).map(job).collect();
+    (network, jobs)
+}
+
+/// What a rank gets.
+fn stream(rank: u32) -> Vec<u32> {
+    let all = ORDERS.as_flattened().iter().copied();
+    all.skip(rank as usize).step_by(RANKS as usize).collect()
+}
+
+/// Lets each rank train in a thread of its own. Who is done serves the others until all are.
+fn train(jobs: Vec<Arc<Job>>, source: &Made) -> Vec<thread::JoinHandle<()>> {
+    let all_done = Arc::new(Barrier::new(jobs.len()));
+    let train = |(rank, job): (u32, Arc<Job>)| {
+        let source = source.clone();
+        let all_done = Arc::clone(&all_done);
+        thread::spawn(move || {
+            assert_eq!(rest(&job, &source), stream(rank));
+            all_done.wait();
+            job.close();
+        })
+    };
+    (0..).zip(jobs).map(train).collect()
+}
+
+#[test]
+fn ranks_serve_each_other_and_read_each_sample_once() {
+    explore(|| {
+        let source = Made::equal(SAMPLES, 1);
+        let (_network, jobs) = ranks(&source);
+        for trainer in train(jobs.clone(), &source) {
+            trainer.join().unwrap();
+        }
+        assert_eq!(source.bytes_read(), source.total());
+        for job in &jobs {
+            let fetched = job.counts().origins["peer"].samples;
+            assert_eq!(fetched, 1, "what the other one holds: {}", job.counts());
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_dies_costs_the_other_no_sample() {
+    explore(|| {
+        let source = Made::equal(SAMPLES, 1);
+        let (network, mut jobs) = ranks(&source);
+        let dying = jobs.pop().unwrap();
+        let death = thread::spawn(move || {
+            let first = dying.next_batch(Duration::MAX / 4).unwrap();
+            assert!(matches!(first, Asked::Batch(_)));
+            network.kill(Rank(1));
+            dying.close();
+        });
+        let living = jobs.pop().unwrap();
+        assert_eq!(rest(&living, &source), stream(0));
+        death.join().unwrap();
+        living.close();
+    });
+}
+
+#[test]
+fn a_rank_that_is_given_up_for_a_while_costs_nobody_a_sample() {
+    explore(|| {
+        let source = Made::equal(SAMPLES, 1);
+        let (network, jobs) = ranks(&source);
+        let trainers = train(jobs, &source);
+        network.interrupt(Rank(1));
         for trainer in trainers {
             trainer.join().unwrap();
         }

@@ -23,6 +23,7 @@ mod parallel_staging;
 mod perfect;
 mod picked;
 pub mod placement;
+mod premises;
 mod share;
 pub mod specimen;
 mod staging_buffer;
@@ -40,6 +41,7 @@ use crate::tier_map::TierMap;
 use crate::units::Bytes;
 
 pub use self::brief::{Assignment, Brief, Capacities};
+pub use self::premises::{Premises, PremisesError};
 pub use self::share::{Picks, Share, ShareError, Work, range_of};
 
 /// How the trainer's samples are brought in.

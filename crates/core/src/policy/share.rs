@@ -13,11 +13,10 @@
 
 use std::ops::Range;
 
-use sha2::{Digest as _, Sha256};
-
 use super::Brief;
 use crate::digest::Digest;
 use crate::foresight::Favourite;
+use crate::framed::{self, Broken};
 use crate::ids::{Rank, SampleId};
 use crate::model::Paces;
 use crate::units::Pace;
@@ -124,8 +123,6 @@ pub enum ShareError {
     },
 }
 
-const CHECKSUM_BYTES: usize = 8;
-
 /// Kinds of work.
 const NOTHING: u8 = 0;
 const FAVOURITES: u8 = 1;
@@ -162,9 +159,7 @@ impl Share {
             bytes.extend(pace.0.to_le_bytes());
         }
         put_work(&mut bytes, work);
-        let checksum = checksum(&bytes);
-        bytes.extend(checksum);
-        bytes
+        framed::seal(bytes)
     }
 
     /// The share that `rank` sent, for a job of which `inputs` is the digest.
@@ -174,14 +169,10 @@ impl Share {
         inputs: Digest,
         rank: Rank,
     ) -> Result<Self, ShareError> {
-        let end = bytes
-            .len()
-            .checked_sub(CHECKSUM_BYTES)
-            .ok_or(ShareError::Length(rank))?;
-        let (content, sum) = bytes.split_at(end);
-        if checksum(content) != sum {
-            return Err(ShareError::Damaged(rank));
-        }
+        let content = framed::open(bytes).map_err(|broken| match broken {
+            Broken::Short => ShareError::Length(rank),
+            Broken::Damaged => ShareError::Damaged(rank),
+        })?;
         let mut reader = Reader {
             rank,
             rest: content,
@@ -205,13 +196,6 @@ impl Share {
         }
         Ok(Self { rank, paces, work })
     }
-}
-
-fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    let whole: [u8; 32] = Sha256::digest(bytes).into();
-    let mut first = [0; CHECKSUM_BYTES];
-    first.copy_from_slice(&whole[..CHECKSUM_BYTES]);
-    first
 }
 
 fn put(bytes: &mut Vec<u8>, number: u32) {
@@ -254,12 +238,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], ShareError> {
-        let (taken, rest) = self
-            .rest
-            .split_first_chunk()
-            .ok_or(ShareError::Length(self.rank))?;
-        self.rest = rest;
-        Ok(*taken)
+        framed::take(&mut self.rest).ok_or(ShareError::Length(self.rank))
     }
 
     fn number(&mut self) -> Result<u32, ShareError> {

@@ -59,6 +59,12 @@ impl Awaiting {
             .map(|(sample, _)| *sample)
     }
 
+    /// The slots that wait for such samples.
+    pub(super) fn slots_where(&self, of: impl Fn(SampleId) -> bool) -> Vec<(SampleId, u64)> {
+        let keys = self.0.keys().copied();
+        keys.filter(|(sample, _)| of(*sample)).collect()
+    }
+
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -10,6 +10,7 @@ use foresee_core::policy::Unsupported;
 use foresee_core::stream::StreamError;
 use foresee_core::units::Bytes;
 
+use super::agreement::AgreementError;
 use super::spec::policies;
 use crate::source::ReadError;
 use crate::tier::DiskError;
@@ -113,6 +114,9 @@ pub enum JobError {
         /// Why not.
         cause: Unsupported,
     },
+    /// Ranks that are to serve each other do not agree.
+    #[error(transparent)]
+    Agreement(#[from] AgreementError),
     /// A speed makes no sense.
     #[error(transparent)]
     Curve(#[from] CurveError),

@@ -31,7 +31,7 @@
 //! 5. The arena's free ranges.
 //!
 //! Apart from these, and never taken with the job's lock: the pool's (`pool`), a trace's, a disk's log, and
-//! `Shared::member` and `grant`. `spec`, `orders`, `course` and `began` of [`Job`] are taken for a moment, to copy, with any.
+//! `Shared::member` and `grant`. `spec`, `orders`, `course`, `peers` and `began` of [`Job`] are taken for a moment, to copy, with any.
 //!
 //! # Who is who
 //!
@@ -39,10 +39,13 @@
 //! - `shared`: what threads share, and the one place that locks and wakes; `state`: the roles behind the lock, and what
 //!   concerns several of them: `course` (`slots`, `awaiting`, `shelf`), `loans`, `wants`, `ledger`, `threads`, `window`.
 //!   A transition returns whom to `wake`.
-//! - `peers`: asking other ranks for samples, handing samples over to their homes, and serving what lives here.
+//! - `peers`: asking other ranks for samples, handing samples over to their homes, and serving what lives here; `serving`:
+//!   the part of it that is done without the lock.
+//! - `agreement`: what ranks tell each other before they plan; `outbox`: samples on their way to their homes.
 //! - `stores`: arena and tiers; `looks`: whether what they hold is still what the source has.
 //! - `start`: bringing a job up; `consumer`: where the trainer stands; `saved`: to go on later; `stats`: what happened.
 
+mod agreement;
 mod awaiting;
 mod consume;
 mod consumer;
@@ -54,11 +57,13 @@ mod lease;
 mod ledger;
 mod loans;
 mod looks;
+mod outbox;
 mod outcome;
 mod peers;
 mod polling;
 mod reader;
 mod saved;
+mod serving;
 mod shared;
 mod shelf;
 mod slots;
@@ -86,6 +91,8 @@ use foresee_config::OneLine;
 use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::stream::{Layout, Mark, Orders, Shuffle};
 
+pub use self::agreement::AgreementError;
+use self::agreement::Peers;
 use self::consumer::Consumer;
 pub use self::error::JobError;
 pub use self::handed::{Ask, Asked, Batch, Prepared, Sample, StagingMemory};
@@ -102,12 +109,16 @@ use crate::transport::Transport;
 /// How long a closing job waits for reads that are under way.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
+/// How long a rank waits for its peers: programs start within seconds of each other, and one that validates on its first
+/// rank only must not hang.
+const MEET_MAX: Duration = Duration::from_secs(60);
+
 /// One rank's job.
 pub struct Job {
     /// Only measuring the dataset again before the first batch changes it.
     spec: RwLock<Arc<JobSpec>>,
-    /// The way to other ranks; none where each serves itself alone.
-    transport: Option<Arc<dyn Transport>>,
+    /// Ranks that it is to agree with; none where each serves itself alone.
+    peers: Option<Peers>,
     /// Only another order for an epoch to come changes it.
     orders: RwLock<Orders>,
     consumer: Mutex<Consumer>,
@@ -156,16 +167,26 @@ impl Job {
         ))
     }
 
-    /// The same for one of several ranks that serve each other. All are given the same but for their rank.
+    /// The same for one of several ranks that serve each other. All are given the same but for their rank. They meet when
+    /// the first sample is asked for, and wait for each other then.
     pub fn among(spec: JobSpec, transport: Arc<dyn Transport>) -> Result<Self, JobError> {
+        Self::among_within(spec, transport, MEET_MAX)
+    }
+
+    /// The same, where others are waited for no longer than `patience`; without them the rank goes on alone.
+    pub fn among_within(
+        spec: JobSpec,
+        transport: Arc<dyn Transport>,
+        patience: Duration,
+    ) -> Result<Self, JobError> {
         let mut job = Self::new(spec)?;
-        job.transport = Some(transport);
+        job.peers = Some(Peers::new(transport, patience));
         Ok(job)
     }
 
     fn at(spec: Arc<JobSpec>, orders: Orders, consumer: Consumer) -> Self {
         let job = Self {
-            transport: None,
+            peers: None,
             spec: RwLock::new(spec),
             orders: RwLock::new(orders),
             at: [AtomicU64::new(0), AtomicU64::new(0)],

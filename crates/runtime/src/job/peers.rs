@@ -1,14 +1,14 @@
 //! What a job does with its peers: it asks for samples that have their home elsewhere, hands over what it read for others,
 //! and serves what lives here. [`Dealings`] is the role behind the job's lock: the books of what is asked and what is parked,
-//! and what is to be sent. Nothing is sent, and no tier is read, with the lock: that is done after unlocking ([`Shared`]'s
-//! `dispatch`), by whoever changed the state.
+//! and what is to be sent. Nothing is sent, and no tier is read, with the lock: that is done after unlocking, by whoever
+//! changed the state (`serving`).
 //!
 //! A sample with its home elsewhere is asked for as soon as it has its slot, also before it can be there: the holder parks
 //! the request. Its answer is memory of its own, so one that comes too late, or twice, writes nowhere. What is refused, or
-//! given up because its rank is mute, is read from the source.
+//! given up because its rank is mute, is read from the source. A rank that is mute brings nothing either: what it was to hand
+//! over is given up by who awaits it, and refused by who should have it.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
 
 use foresee_core::engine::{Awaited, Read};
 use foresee_core::homes::Home;
@@ -16,17 +16,12 @@ use foresee_core::ids::{Rank, SampleId, TierId};
 
 use super::awaiting::Waiting;
 use super::polling::Supply;
-use super::shared::Shared;
 use super::slots::Decoded;
 use super::state::State;
 use super::stores::Stores;
 use super::wake::Wake;
-use crate::arena::Block;
 use crate::peers::{Answered, Asked, NotAsked, Parked, Parking, Request, Waiting as Parker};
-use crate::tier::{Arrived, Found, Kept, Shared as Shares};
-use crate::transport::{
-    Answer, Ask, Content, HandOver, Message, Payload, Receive, Sent, Ticket, Transport,
-};
+use crate::transport::{Answer, Ask, Content, Message, Payload, Ticket};
 
 /// Requests of one peer that wait here at most.
 const PARKED_MAX: usize = 1 << 16;
@@ -144,7 +139,7 @@ impl State {
         (home.rank == own).then_some(home.tier)
     }
 
-    /// An awaited sample that has its home elsewhere is asked for at once.
+    /// An awaited sample that has its home elsewhere is asked for at once. One that nobody brings is given up.
     pub(super) fn ask_for_awaited(
         &mut self,
         slot: u64,
@@ -152,12 +147,22 @@ impl State {
         stores: &Stores,
     ) -> Wake {
         let Some(home) = self.home_elsewhere(awaited.sample()) else {
-            return Wake::NOBODY;
+            let is_forsaken = self.dealings.is_some() && self.is_forsaken(awaited.sample());
+            return if is_forsaken {
+                self.give_up_awaited(awaited.sample(), slot, false, stores)
+            } else {
+                Wake::NOBODY
+            };
         };
         let Some(dealings) = &mut self.dealings else {
             return Wake::NOBODY;
         };
         let sample = awaited.sample();
+        let bringer = self.course.desk.bringer(sample);
+        if bringer.is_some_and(|bringer| dealings.asked.is_mute(bringer)) {
+            // Nobody brings it there but who reads it now.
+            return self.give_up_awaited(sample, slot, true, stores);
+        }
         let purpose = Purpose::Awaited { slot };
         match dealings
             .asked
@@ -283,19 +288,44 @@ impl State {
         let Waiting { awaited, part, .. } = waiting;
         let read = self.course.desk.give_up(&awaited);
         let home = read.hand_over.filter(|_| hand_over);
+        if home.is_some() {
+            // It will be there, or is refused there once more.
+            self.course.desk.see(sample, true);
+        }
         self.begin_resumed(slot, read, part, Supply::Source(home), stores)
     }
 
-    /// A deadline of something asked of a rank has passed, or the rank is lost: all that is asked of it is given up, and
-    /// nothing is asked of it until it is heard again.
+    /// A deadline of something that was to come from a rank has passed, or the rank is lost: all that is to come from it is
+    /// given up, and nothing is awaited from it until it is heard again. So it costs one deadline, not one a sample.
     pub(super) fn expired(&mut self, rank: Rank, stores: &Stores) -> Wake {
         let Some(dealings) = &mut self.dealings else {
             return Wake::NOBODY;
         };
-        let given_up = dealings.asked.expired(rank);
+        let asked_of_it = dealings.asked.expired(rank);
+        let desk = &self.course.desk;
+        let brings = |sample| desk.bringer(sample) == Some(rank);
+        // Who was asked for these waits for it, too.
+        let to_be_brought = dealings.asked.withdraw(|request| {
+            matches!(request.purpose, Purpose::Awaited { .. }) && brings(request.sample)
+        });
+        for (_, to) in dealings.parked.take_where(brings) {
+            dealings.refuse(to);
+        }
+        let own = self.course.awaiting.slots_where(|sample| {
+            brings(sample)
+                && desk
+                    .home(sample)
+                    .is_some_and(|home| home.rank == dealings.rank)
+        });
         let mut wake = Wake::NOBODY;
-        for request in given_up {
+        for request in asked_of_it {
             wake |= self.read_instead(request.purpose, request.sample, false, stores);
+        }
+        for request in to_be_brought {
+            wake |= self.read_instead(request.purpose, request.sample, true, stores);
+        }
+        for (sample, slot) in own {
+            wake |= self.give_up_awaited(sample, slot, false, stores);
         }
         wake
     }
@@ -308,18 +338,29 @@ impl State {
         self.expired(rank, stores)
     }
 
-    /// What the trainer stands at, if that is to come from peers: the slot, and the rank that was asked, or none where a
-    /// peer is to hand it over.
+    /// What the trainer stands at, if that is to come from peers: the slot, and whose silence it is, if that is known. A
+    /// holder that was heard since it was asked waits itself, for who is to bring the sample.
     pub(super) fn stands_at(&self) -> Option<(u64, Option<Rank>)> {
         let first = self.course.slots.first();
         let dealings = self.dealings.as_ref()?;
         let mut open = dealings.asked.open();
-        if let Some((_, request)) = open.find(|(_, request)| request.purpose.slot() == first) {
-            return Some((first, Some(request.rank)));
+        let asked = open.find(|(_, request)| request.purpose.slot() == first);
+        if let Some((ticket, request)) = asked {
+            let is_parked = dealings.asked.is_heard_since(request.rank, ticket);
+            let bringer = self.silent_bringer(request.sample);
+            let silent = bringer.filter(|_| is_parked).unwrap_or(request.rank);
+            return Some((first, Some(silent)));
         }
         let sample = self.course.awaiting.sample_at(first)?;
         let comes_from_here = self.course.desk.is_being_read(sample);
-        (!comes_from_here).then_some((first, None))
+        (!comes_from_here).then(|| (first, self.silent_bringer(sample)))
+    }
+
+    /// Who is to bring a sample, if it has not been given up already.
+    fn silent_bringer(&self, sample: SampleId) -> Option<Rank> {
+        let dealings = self.dealings.as_ref()?;
+        let bringer = self.course.desk.bringer(sample)?;
+        (!dealings.asked.is_mute(bringer)).then_some(bringer)
     }
 
     /// Nobody hands over the sample that the trainer stands at.
@@ -352,12 +393,33 @@ impl State {
                 sample: ask.sample,
                 tier,
             });
-        } else if dealings.missing.contains(&ask.sample)
-            || dealings.parked.park(ask.sample, to) == Parking::Busy
-        {
-            dealings.refuse(to);
+        } else if self.is_forsaken(ask.sample) || self.is_busy_with(ask.sample, to) {
+            self.refuse(to);
         }
         Wake::NOBODY
+    }
+
+    /// Whether a sample that lives here will not come before it is read here, or somebody else thinks of it.
+    fn is_forsaken(&self, sample: SampleId) -> bool {
+        let Some(dealings) = &self.dealings else {
+            return true;
+        };
+        let desk = &self.course.desk;
+        let bringer = desk.bringer(sample);
+        let is_silent = bringer.is_some_and(|bringer| dealings.asked.is_mute(bringer));
+        dealings.missing.contains(&sample) || (is_silent && !desk.is_being_read(sample))
+    }
+
+    /// Parks a request, unless its asker has too many here.
+    fn is_busy_with(&mut self, sample: SampleId, to: Parker) -> bool {
+        let dealings = self.dealings.as_mut();
+        dealings.is_none_or(|dealings| dealings.parked.park(sample, to) == Parking::Busy)
+    }
+
+    fn refuse(&mut self, to: Parker) {
+        if let Some(dealings) = &mut self.dealings {
+            dealings.refuse(to);
+        }
     }
 
     /// A sample has arrived at its home here, or will not: who asked for it is told.
@@ -405,136 +467,11 @@ impl State {
     }
 }
 
-/// A block as it is sent.
-struct Sendable(Arc<Block>);
-
-impl AsRef<[u8]> for Sendable {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
-/// Bytes that were read, for a peer: the trainer, who may change them, has them too, unless they are kept.
-pub(super) fn payload(block: Option<&Arc<Block>>, bytes: &[u8]) -> Payload {
-    match block.filter(|block| block.is_kept()) {
-        Some(kept) => Payload::new(Sendable(Arc::clone(kept))),
-        None => Payload::new(bytes.to_vec()),
-    }
-}
-
-impl Shared {
-    /// Does what is to be done for peers, without the lock.
-    pub(super) fn dispatch(&self, transport: &dyn Transport, errands: Vec<Errand>) {
-        for errand in errands {
-            match errand {
-                Errand::Send(to, message) => {
-                    let ticket = match &message {
-                        Message::Ask(ask) => Some(ask.ticket),
-                        Message::Answer(_) | Message::HandOver(_) => None,
-                    };
-                    let sent = transport.send(to, message);
-                    if let (Some(ticket), Sent::Full | Sent::Gone) = (ticket, sent) {
-                        self.change(|state| ((), state.not_sent(ticket, &self.stores)));
-                    }
-                }
-                Errand::Serve { to, sample, tier } => {
-                    let answer = Answer {
-                        ticket: to.ticket,
-                        content: self.content(sample, tier),
-                    };
-                    // An answer that is lost is one that does not come: the asker has a deadline.
-                    let _ = transport.send(to.rank, Message::Answer(answer));
-                }
-            }
-        }
-    }
-
-    /// What a tier holds of a sample, to be sent.
-    fn content(&self, sample: SampleId, tier: TierId) -> Content {
-        let tier = self.stores.tier(tier);
-        match tier.share(sample) {
-            Shares::Block(block) => Content::Sample(Payload::new(Sendable(block))),
-            Shares::NotHeld => Content::WillNotCome,
-            Shares::Never => {
-                let mut bytes = vec![0; self.spec.catalog.size(sample).0 as usize];
-                match tier.read(sample, &mut bytes) {
-                    Ok(Found::Yes) => Content::Sample(Payload::new(bytes)),
-                    Ok(Found::NotHeld) | Err(_) => Content::WillNotCome,
-                }
-            }
-        }
-    }
-
-    /// Hands a sample to its home; what cannot be sent is dropped.
-    pub(super) fn hand_over(&self, home: Home, sample: SampleId, content: Content) {
-        if let Some(transport) = &self.transport {
-            let message = Message::HandOver(HandOver { sample, content });
-            let _ = transport.send(home.rank, message);
-        }
-    }
-
-    fn keep_handed_over(&self, from: Rank, handed: &HandOver) {
-        let HandOver { sample, content } = handed;
-        let sample = *sample;
-        if sample.0 >= self.spec.catalog.len() {
-            return;
-        }
-        let here = self.look(|state| {
-            let tier = state.home_here(sample)?;
-            (!state.course.desk.is_here(sample, tier)).then_some(tier)
-        });
-        let Some(number) = here else {
-            return;
-        };
-        let tier = self.stores.tier(number);
-        let expected = self.spec.catalog.size(sample).0;
-        let kept = match content {
-            Content::Sample(payload) if payload.bytes().len() as u64 == expected => {
-                let arrived = Arrived::Buffer(payload.bytes());
-                let secured = tier.secure(arrived);
-                matches!(
-                    tier.keep_secured(sample, arrived, secured, None),
-                    Ok(Kept::Yes)
-                )
-            }
-            Content::Sample(_) | Content::WillNotCome => false,
-        };
-        self.change(|state| {
-            let wake = state.handed_over(from, sample, number, kept, &self.stores);
-            ((), wake)
-        });
-    }
-}
-
-/// Takes in what peers send to a job, as long as it runs.
-pub(super) struct Ear(pub(super) Weak<Shared>);
-
-impl Receive for Ear {
-    fn receive(&self, from: Rank, message: Message) {
-        let Some(shared) = self.0.upgrade() else {
-            return;
-        };
-        match message {
-            Message::Ask(ask) => shared.change(|state| ((), state.asked_by(from, ask))),
-            Message::Answer(answer) => {
-                shared.change(|state| ((), state.answered(from, answer, &shared.stores)));
-            }
-            Message::HandOver(handed) => shared.keep_handed_over(from, &handed),
-        }
-    }
-
-    fn lost(&self, rank: Rank) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.change(|state| ((), state.lost_rank(rank, &shared.stores)));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Barrier;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Barrier};
     use std::thread;
     use std::time::Duration;
 
@@ -653,9 +590,14 @@ mod tests {
             let transport = Arc::new(ends.next().unwrap());
             Job::among(spec, transport).unwrap()
         });
-        let (living, dying) = (jobs.next().unwrap(), jobs.next().unwrap());
-        assert!(matches!(living.next_batch(MINUTE), Ok(Got::Batch(_))));
-        assert!(matches!(dying.next_batch(MINUTE), Ok(Got::Batch(_))));
+        let living = jobs.next().unwrap();
+        let dying = jobs.next().unwrap();
+        // They meet when both ask.
+        thread::scope(|scope| {
+            for job in [&living, &dying] {
+                scope.spawn(|| assert!(matches!(job.next_batch(MINUTE), Ok(Got::Batch(_)))));
+            }
+        });
         network.kill(Rank(1));
         drop(dying);
         let own: usize = delivered(&living).values().map(Vec::len).sum();

@@ -182,7 +182,7 @@ impl Reader {
 
     /// Whether what a tier holds of a sample is known to be what the source has, or had during this job; looks there the
     /// first time. What cannot be looked at is read: that says why.
-    fn is_known(&self, tier: &dyn Tier, sample: SampleId) -> bool {
+    pub(super) fn is_known(&self, tier: &dyn Tier, sample: SampleId) -> bool {
         if !tier.outlasts_jobs() || !self.looks.are_due(sample) {
             return true;
         }

@@ -7,8 +7,9 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::peers::Ear;
+use super::outbox::Outbox;
 use super::reader::Reader;
+use super::serving::Ear;
 use super::spec::JobSpec;
 use super::state::{Ended, State};
 use super::stores::{Grant, Stores};
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(super) trace: Option<Trace>,
     /// The way to other ranks.
     pub(super) transport: Option<Arc<dyn Transport>>,
+    /// What is on its way to them.
+    pub(super) outbox: Arc<Outbox>,
     /// Until the job is closed, what other ranks send is taken in.
     serving: Mutex<Option<Serving>>,
     /// Whether the trainer reads its samples itself, one by one.
@@ -71,7 +74,9 @@ impl Shared {
     pub(super) fn start(parts: Parts) -> std::io::Result<Arc<Self>> {
         let most = parts.state.crew.most();
         let pool = Arc::clone(&parts.pool);
+        let outbox = Outbox::new(parts.spec.config.staging.capacity_bytes);
         let shared = Arc::new(Self {
+            outbox,
             spec: parts.spec,
             stores: parts.stores,
             reader: parts.reader,
@@ -215,6 +220,13 @@ impl Shared {
         let serving = whole(self.serving.lock()).take();
         // After the lock: it waits for what is being taken in.
         drop(serving);
+        let dropped = self.outbox.dropped();
+        if dropped > 0 {
+            let rank = self.spec.rank;
+            tracing::warn!(
+                "rank {rank}: {dropped} samples were not handed over to the ranks that keep them, as too many were on their way: they were read again"
+            );
+        }
     }
 
     /// Gives back what is ours. Threads that hang in a read keep what they need until they are done, and so do samples in the

@@ -281,22 +281,22 @@ impl JobSpec {
         })
     }
 
-    /// This rank's part of the plan. Without peers its own share is all there is to gather; with them the shares of all are
-    /// worked out here, as no transport gathers them yet.
-    pub(super) fn part(&self, brief: &Brief) -> Result<Part, JobError> {
+    /// This rank's part of the plan, from the shares of all. Without peers its own share is all there is.
+    pub(super) fn part(&self, brief: &Brief, gathered: Option<&[Share]>) -> Result<Part, JobError> {
         let policy = self.policy()?;
-        let shares: Vec<Share> = if brief.peers {
-            let ranks = brief.hosts.all();
-            ranks.map(|rank| policy.share(brief, rank)).collect()
+        let own;
+        let shares = if let Some(shares) = gathered {
+            shares
         } else {
-            vec![policy.share(brief, self.rank())]
+            own = [policy.share(brief, self.rank())];
+            &own
         };
         let unsupported = |cause| JobError::Unsupported {
             policy: self.policy.clone(),
             cause,
         };
         let part = policy
-            .part(brief, &shares, self.rank())
+            .part(brief, shares, self.rank())
             .map_err(unsupported)?;
         assert_eq!(part.only_simulated(), None, "{}", self.policy);
         Ok(part)

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use foresee_config::{Tier, TierKind};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
+use foresee_core::policy::Part;
 use foresee_core::policy::specimen::Traits;
-use foresee_core::policy::{Brief, Part};
 use foresee_core::units::Bytes;
 
+use super::agreement::Peers;
 use super::consumer::Consumer;
 use super::course::Course;
 use super::error::JobError;
@@ -29,6 +30,7 @@ use super::{Began, CLOSE_MAX, Job, JobSpec};
 use crate::arena::{Arena, Keeps};
 use crate::dataset::Dataset;
 use crate::desk::Desk;
+use crate::peers::Bringers;
 use crate::pool::Pool;
 use crate::tier::{self, DiskSpec, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
@@ -80,6 +82,8 @@ impl Job {
             })?;
         let places = self.shelf(consumer);
         shared.change(|state| {
+            let mut desk = desk;
+            desk.remember(&state.course.desk);
             let course = state.course.followed_by(desk, places);
             ((), state.go_on_with(course, &shared.stores))
         });
@@ -132,6 +136,7 @@ impl Job {
         let pool = Pool::of_process();
         let (stores, grant) = self.open_stores(&pool)?;
         let held = stores.held();
+        self.agree(consumer, &stores, &held)?;
         let desk = self.desk(consumer, &stores, &held)?;
         if let Ok(mut began) = self.began.lock() {
             let held = held.iter().map(|(sample, _)| *sample).collect();
@@ -151,7 +156,8 @@ impl Job {
         let course = Course::new(desk, self.shelf(consumer));
         let mut state = State::new(course, crew, stores.tiers.len() + 1, window);
         state.evict(&stores);
-        if self.transport.is_some() {
+        let transport = self.peers.as_ref().and_then(Peers::transport);
+        if transport.is_some() {
             state.dealings = Some(Dealings::new(spec.rank(), spec.world));
         }
         let reader = Reader::new(Arc::clone(&spec), looks(&spec, &stores));
@@ -160,7 +166,7 @@ impl Job {
             stores,
             reader,
             trace: self.trace()?,
-            transport: self.transport.clone(),
+            transport,
             on_demand,
             mean_bytes,
             largest_bytes,
@@ -207,6 +213,22 @@ impl Job {
             .map_or((mean, largest), |bytes| (bytes, bytes))
     }
 
+    /// Tells the other ranks what this one can hold and holds, and learns it of them, the first time.
+    fn agree(
+        &self,
+        consumer: &Consumer,
+        stores: &Stores,
+        held: &[(SampleId, TierId)],
+    ) -> Result<(), JobError> {
+        let Some(peers) = &self.peers else {
+            return Ok(());
+        };
+        let spec = self.spec();
+        let course = (consumer.layout.clone(), consumer.mark);
+        let brief = spec.brief(self.orders(), course, &stores.capacities(), &[])?;
+        peers.agree(&spec, brief, held)
+    }
+
     /// An engine where the consumer stands, with what the tiers hold.
     pub(super) fn desk(
         &self,
@@ -217,18 +239,21 @@ impl Job {
         let spec = self.spec();
         let kept = stores.capacities();
         let course = (consumer.layout.clone(), consumer.mark);
-        // What others hold is not known, so with peers nobody plans with it: all must plan alike.
-        let known = if self.transport.is_some() { &[] } else { held };
-        let brief = Brief {
-            peers: self.transport.is_some(),
-            ..spec.brief(self.orders(), course, &kept, known)?
+        let brief = spec.brief(self.orders(), course, &kept, held)?;
+        let agreed = self.peers.as_ref().and_then(Peers::agreed);
+        // What all plan with is what tiers held when the job started, so that homes stay; its own tiers a rank knows better.
+        let brief = match &agreed {
+            Some(agreed) => agreed.complete(brief),
+            None => brief,
         };
+        let shares = agreed.as_ref().map(|agreed| &agreed.shares[..]);
         let part = Part {
             held: held.to_vec(),
-            ..spec.part(&brief)?
+            ..spec.part(&brief, shares)?
         };
         let model = spec.model(&brief);
         let homes = part.homes().filter(|_| brief.peers).cloned();
+        let bringers = Bringers::new(&part.orders, consumer.layout.clone(), consumer.mark);
         let engine = Engine::new(&brief, part, Arc::clone(&model));
         let desk = Desk::new(
             engine,
@@ -239,7 +264,7 @@ impl Job {
             spec.record,
         );
         Ok(match homes {
-            Some(homes) => desk.among(spec.rank(), homes),
+            Some(homes) => desk.among(spec.rank(), homes, bringers, &brief.held),
             None => desk,
         })
     }

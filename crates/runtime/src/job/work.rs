@@ -11,7 +11,6 @@ use foresee_core::units::{Bytes, Seconds};
 use foresee_image::Scratch;
 
 use super::outcome::{Done, Outcome};
-use super::peers;
 use super::reader::{Effort, Got};
 use super::shared::Shared;
 use super::slots::Decoded;
@@ -22,7 +21,6 @@ use crate::arena::Piece;
 use crate::source::ReadError;
 use crate::thread_time::ThreadTime;
 use crate::tier::{Arrived, Secured};
-use crate::transport::Content;
 
 /// Of so many reads one is measured, after the first ones.
 const MEASURE_EVERY: u64 = 4;
@@ -215,8 +213,8 @@ impl<'a> Worker<'a> {
         if let Some(home) = hand_over {
             // Before the trainer has it, who may change it.
             let bytes = block.as_ref().map_or(buffer, |block| block.bytes());
-            let content = Content::Sample(peers::payload(block.as_ref(), bytes));
-            self.shared.hand_over(home, read.sample, content);
+            self.shared
+                .hand_over(home, read.sample, block.as_ref(), bytes);
         }
         let decoded = part.map(|(part, _)| part.share());
         let piece = decoded.or_else(|| block.clone().map(Piece::whole));
@@ -269,7 +267,7 @@ impl<'a> Worker<'a> {
         } = fetch;
         if let Some(home) = hand_over {
             let sample = ticket.read.sample;
-            self.shared.hand_over(home, sample, Content::WillNotCome);
+            self.shared.will_not_come(home, sample);
         }
         let is_spared = || {
             // Before the first batch all files are measured again.

@@ -92,6 +92,8 @@ pub struct Asked<T> {
     open: BTreeMap<Ticket, Request<T>>,
     /// Whether each rank is mute.
     mute: Vec<bool>,
+    /// The ticket that was next when each rank was heard last.
+    heard: Vec<u64>,
     /// How often samples were refused; those that never were are not in it.
     refusals: BTreeMap<SampleId, u32>,
     counts: Counts,
@@ -104,6 +106,7 @@ impl<T> Asked<T> {
             next: 0,
             open: BTreeMap::new(),
             mute: vec![false; ranks as usize],
+            heard: vec![0; ranks as usize],
             refusals: BTreeMap::new(),
             counts: Counts::default(),
         }
@@ -183,7 +186,13 @@ impl<T> Asked<T> {
 
     /// A rank was heard, by whatever message. True where it was mute before.
     pub fn heard(&mut self, rank: Rank) -> bool {
+        self.heard[rank.index()] = self.next;
         std::mem::replace(&mut self.mute[rank.index()], false)
+    }
+
+    /// Whether a rank was heard since a request was opened: then it lives, and waits for the sample itself.
+    pub fn is_heard_since(&self, rank: Rank, ticket: Ticket) -> bool {
+        self.heard[rank.index()] > ticket.0
     }
 
     /// Closes the requests that are not wanted any more, as after a move.
@@ -294,6 +303,16 @@ mod tests {
         let late = asked.answered(Rank(1), answer(ticket, sample(LEN)));
         assert_eq!(late, Answered::Ignored);
         assert!(!asked.is_mute(Rank(1)));
+    }
+
+    #[test]
+    fn a_rank_is_heard_since_a_request_only_if_it_said_something_after_it() {
+        let mut asked = Asked::new(2);
+        asked.heard(Rank(1));
+        let ask = asked.ask(Rank(1), SampleId(0), Bytes(LEN), ()).unwrap();
+        assert!(!asked.is_heard_since(Rank(1), ask.ticket));
+        asked.heard(Rank(1));
+        assert!(asked.is_heard_since(Rank(1), ask.ticket));
     }
 
     #[test]

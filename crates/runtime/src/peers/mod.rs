@@ -1,6 +1,7 @@
-//! What a rank remembers of its dealings with the others: [`Asked`], the asker's book of requests under way, and [`Parked`],
-//! the holder's book of requests that wait for a sample. Both are plain values: no clock, no lock, no I/O. Time comes in as
-//! a call (`expired`), messages as arguments, and what is to be done comes out.
+//! What a rank remembers of its dealings with the others: [`Asked`], the asker's book of requests under way, [`Parked`], the
+//! holder's book of requests that wait for a sample, and [`Bringers`], who is to bring a sample to its home. All are plain
+//! values: no clock, no lock, no I/O. Time comes in as a call (`expired`), messages as arguments, and what is to be done
+//! comes out.
 //!
 //! The life of a request:
 //!
@@ -16,7 +17,9 @@
 //! ```
 
 mod asked;
+mod bringers;
 mod parked;
 
 pub use self::asked::{Answered, Asked, Counts, NotAsked, Request};
+pub use self::bringers::Bringers;
 pub use self::parked::{Parked, Parking, Waiting};

@@ -78,6 +78,19 @@ impl Parked {
         taken
     }
 
+    /// Some samples never will come: all who wait for one of them, with what they wait for.
+    #[must_use = "who waits is to be answered"]
+    pub fn take_where(&mut self, gone: impl Fn(SampleId) -> bool) -> Vec<(SampleId, Waiting)> {
+        let samples: Vec<SampleId> = self
+            .waiting
+            .keys()
+            .copied()
+            .filter(|&one| gone(one))
+            .collect();
+        let take = |sample| self.take(sample).into_iter().map(move |one| (sample, one));
+        samples.into_iter().flat_map(take).collect()
+    }
+
     /// Nothing comes any more, as when the job closes: all who wait for anything.
     #[must_use = "who waits is to be answered"]
     pub fn take_all(&mut self) -> Vec<Waiting> {
@@ -162,6 +175,7 @@ mod tests {
     enum Step {
         Park(u32, Waiting),
         Take(u32),
+        TakeWhere(u32),
         Forget(u32),
         TakeAll,
     }
@@ -172,6 +186,7 @@ mod tests {
         let step = prop_oneof![
             8 => park,
             2 => (0..4_u32).prop_map(Step::Take),
+            1 => (0..4_u32).prop_map(Step::TakeWhere),
             1 => (0..RANKS).prop_map(Step::Forget),
             1 => Just(Step::TakeAll),
         ];
@@ -203,6 +218,16 @@ mod tests {
                         naive.retain(|(of, _)| *of != sample);
                         let expected: Vec<Waiting> = expected.into_iter().map(|(_, one)| one).collect();
                         prop_assert_eq!(parked.take(SampleId(sample)), expected);
+                    }
+                    Step::TakeWhere(below) => {
+                        let taken = parked.take_where(|sample| sample.0 < below);
+                        let mut expected: Vec<(SampleId, Waiting)> = Vec::new();
+                        for sample in 0..below {
+                            let of_sample = naive.iter().filter(|(of, _)| *of == sample);
+                            expected.extend(of_sample.map(|(_, one)| (SampleId(sample), *one)));
+                        }
+                        naive.retain(|(of, _)| *of >= below);
+                        prop_assert_eq!(taken, expected);
                     }
                     Step::Forget(rank) => {
                         parked.forget(Rank(rank));

@@ -27,6 +27,7 @@ fn spec(folder: &TempDir, samples: u64) -> DiskSpec {
     DiskSpec {
         folder: folder.path().to_owned(),
         name: "schedules".to_owned(),
+        orphans: Vec::new(),
         dataset: [0; 16],
         sizes: Arc::new(Catalog::new(vec![LEN as u64; 4])),
         capacity: Bytes(samples * LEN as u64),
@@ -40,11 +41,15 @@ fn keep(tier: &DiskTier, sample: u32) -> Kept {
     tier.keep(SampleId(sample), &data, None).unwrap()
 }
 
-/// Reads a sample, which is whole or not there.
+/// Reads a sample, which is whole or not there. One that is found is not found to be another's half way.
 fn read(tier: &DiskTier, sample: u32) -> Found {
     let mut into = [0; LEN];
     let found = tier.read(SampleId(sample), &mut into).unwrap();
-    assert!(found == Found::NotHeld || into == [sample as u8; LEN]);
+    let expected = match found {
+        Found::Yes => [sample as u8; LEN],
+        Found::NotHeld => [0; LEN],
+    };
+    assert_eq!(into, expected, "sample {sample}: {found:?}");
     found
 }
 

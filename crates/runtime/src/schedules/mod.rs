@@ -13,7 +13,7 @@ mod pool;
 #[cfg(test)]
 mod transport;
 
-pub use shuttle::thread;
+pub use shuttle::{sync, thread};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use foresee_core::ids::{Rank, SampleId};
 
 use super::{
-    Answer, Ask, Content, Gather, HandOver, Message, Payload, Receive, Sent, Serving, Ticket,
+    Answer, Ask, Content, Given, HandOver, Message, Payload, Receive, Sent, Serving, Ticket,
     Transport,
 };
 
@@ -26,8 +26,6 @@ const LENGTHS: [usize; 6] = [0, 1, 4095, 4096, 65_537, 3 << 20];
 pub struct Member {
     /// Its way to the others.
     pub transport: Arc<dyn Transport>,
-    /// Its part in gathering.
-    pub gather: Box<dyn Gather>,
 }
 
 /// Checks that
@@ -48,6 +46,7 @@ pub fn check(members: &[Member]) {
         assert_eq!(said, rank, "ranks are in order");
     }
     check_gather(members);
+    check_gather_for_some(members);
     check_kinds(members);
     check_crowd(members);
     check_answers(members);
@@ -153,7 +152,8 @@ fn check_gather(members: &[Member]) {
         thread::scope(|scope| {
             for (member, share) in members.iter().zip(&expected) {
                 scope.spawn(|| {
-                    let gathered = member.gather.gather(share.clone(), PATIENCE);
+                    let given = Given::to_all(share.clone());
+                    let gathered = member.transport.gather(given, PATIENCE);
                     assert_eq!(
                         gathered.as_ref(),
                         Some(&expected),
@@ -163,6 +163,36 @@ fn check_gather(members: &[Member]) {
             }
         });
     }
+}
+
+/// Each rank has something for itself and those behind it, and less for the others.
+fn check_gather_for_some(members: &[Member]) {
+    let ranks = members.len() as u32;
+    thread::scope(|scope| {
+        for (rank, member) in (0..ranks).zip(members) {
+            let given = Given {
+                readers: rank..ranks,
+                whole: vec![1; 10 + rank as usize],
+                rest: vec![2; rank as usize],
+            };
+            scope.spawn(move || {
+                let gathered = member.transport.gather(given, PATIENCE);
+                let expected = (0..ranks).map(|from| {
+                    let is_reader = from <= rank;
+                    if is_reader {
+                        vec![1; 10 + from as usize]
+                    } else {
+                        vec![2; from as usize]
+                    }
+                });
+                assert_eq!(
+                    gathered,
+                    Some(expected.collect()),
+                    "each rank must get what is for it"
+                );
+            });
+        }
+    });
 }
 
 fn check_kinds(members: &[Member]) {

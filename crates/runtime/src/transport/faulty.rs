@@ -6,11 +6,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use foresee_core::ids::Rank;
 use twox_hash::XxHash3_64;
 
-use super::{Answer, Content, HandOver, Message, Payload, Receive, Sent, Serving, Transport};
+use super::{
+    Answer, Content, Gather, Given, HandOver, Message, Payload, Receive, Sent, Serving, Transport,
+};
 use crate::sync::{Mutex, MutexGuard, whole};
 
 /// A late message is overtaken by so many others at most.
@@ -240,6 +243,13 @@ fn garbled(message: Message) -> Message {
     }
 }
 
+/// What is gathered is left alone: a rank that does not come is one that does not call.
+impl<T: Transport> Gather for Faulty<T> {
+    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
+        self.inner.gather(given, patience)
+    }
+}
+
 impl<T: Transport> Transport for Faulty<T> {
     fn rank(&self) -> Rank {
         self.inner.rank()
@@ -289,8 +299,7 @@ mod tests {
 
     fn world(faults: Faults) -> Vec<Member> {
         let member = |end: End| Member {
-            transport: Arc::new(Faulty::new(end.clone(), faults)),
-            gather: Box::new(end),
+            transport: Arc::new(Faulty::new(end, faults)),
         };
         Network::new(3).ends().into_iter().map(member).collect()
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use foresee_core::ids::Rank;
 
-use super::{Gather, Message, Receive, Sent, Serving, Transport};
+use super::{Gather, Given, Message, Receive, Sent, Serving, Transport};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 
 /// Messages that may wait at one rank.
@@ -45,8 +45,8 @@ impl Place {
 /// What ranks have brought to gather, call by call.
 #[derive(Default)]
 struct Rounds {
-    /// The shares of each call, by rank.
-    shares: Vec<Vec<Option<Vec<u8>>>>,
+    /// What was given in each call, by rank.
+    given: Vec<Vec<Option<Given>>>,
     /// How often each rank has called.
     calls: Vec<usize>,
 }
@@ -71,7 +71,7 @@ impl Network {
         Arc::new(Self {
             places: (0..ranks).map(|_| Place::default()).collect(),
             rounds: Mutex::new(Rounds {
-                shares: Vec::new(),
+                given: Vec::new(),
                 calls: vec![0; ranks],
             }),
             all_came: Condvar::new(),
@@ -112,6 +112,11 @@ impl Network {
         inbox.gone = true;
         inbox.messages.clear();
         drop(inbox);
+        self.interrupt(rank);
+    }
+
+    /// The way to a rank is broken off and there again: the others are told that it is lost, and may hear it later.
+    pub fn interrupt(&self, rank: Rank) {
         for (index, place) in self.places.iter().enumerate() {
             if index != rank.index() {
                 place.inbox().lost.push_back(rank);
@@ -154,21 +159,24 @@ impl Inbox {
 }
 
 impl Rounds {
-    /// Notes what a rank brings, and says to which call.
-    fn bring(&mut self, rank: Rank, share: Vec<u8>) -> usize {
+    /// Notes what a rank gives, and says in which call.
+    fn give(&mut self, rank: Rank, given: Given) -> usize {
         let ranks = self.calls.len();
         let call = self.calls[rank.index()];
         self.calls[rank.index()] += 1;
-        if self.shares.len() == call {
-            self.shares.push(vec![None; ranks]);
+        if self.given.len() == call {
+            self.given.push(vec![None; ranks]);
         }
-        self.shares[call][rank.index()] = Some(share);
+        self.given[call][rank.index()] = Some(given);
         call
     }
 
-    /// What all ranks brought to a call, once they have.
-    fn all(&self, call: usize) -> Option<Vec<Vec<u8>>> {
-        self.shares[call].iter().cloned().collect()
+    /// What all ranks gave to one in a call, once they have.
+    fn all(&self, call: usize, to: Rank) -> Option<Vec<Vec<u8>>> {
+        let given = self.given[call].iter();
+        given
+            .map(|given| Some(given.as_ref()?.for_rank(to).to_vec()))
+            .collect()
     }
 }
 
@@ -217,13 +225,13 @@ impl Transport for End {
 }
 
 impl Gather for End {
-    fn gather(&self, share: Vec<u8>, patience: Duration) -> Option<Vec<Vec<u8>>> {
+    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
         let deadline = Instant::now() + patience;
         let mut rounds = self.network.rounds();
-        let call = rounds.bring(self.rank, share);
+        let call = rounds.give(self.rank, given);
         self.network.all_came.notify_all();
         loop {
-            if let Some(all) = rounds.all(call) {
+            if let Some(all) = rounds.all(call, self.rank) {
                 return Some(all);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -281,8 +289,7 @@ mod tests {
 
     fn members(network: &Arc<Network>) -> Vec<Member> {
         let member = |end: End| Member {
-            transport: Arc::new(end.clone()),
-            gather: Box::new(end),
+            transport: Arc::new(end),
         };
         network.ends().into_iter().map(member).collect()
     }
@@ -324,6 +331,9 @@ mod tests {
     #[test]
     fn gathering_ends_where_somebody_does_not_come() {
         let ends = Network::new(2).ends();
-        assert_eq!(ends[0].gather(vec![1], Duration::from_millis(5)), None);
+        assert_eq!(
+            ends[0].gather(Given::to_all(vec![1]), Duration::from_millis(5)),
+            None
+        );
     }
 }

@@ -23,6 +23,7 @@ pub mod memory;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,7 +149,7 @@ pub trait Receive: Send + Sync {
 pub type Serving = Box<dyn Send>;
 
 /// One rank's end of the ways to all others.
-pub trait Transport: Send + Sync {
+pub trait Transport: Gather {
     /// The rank whose end this is.
     fn rank(&self) -> Rank;
 
@@ -159,9 +160,40 @@ pub trait Transport: Send + Sync {
     fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving>;
 }
 
+/// What a rank gives to all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The ranks that need all of it.
+    pub readers: Range<u32>,
+    /// For them.
+    pub whole: Vec<u8>,
+    /// For all others.
+    pub rest: Vec<u8>,
+}
+
+impl Given {
+    /// The same for everybody.
+    pub fn to_all(bytes: Vec<u8>) -> Self {
+        Self {
+            readers: 0..u32::MAX,
+            whole: bytes,
+            rest: Vec::new(),
+        }
+    }
+
+    /// What a rank gets of it.
+    pub fn for_rank(&self, rank: Rank) -> &[u8] {
+        if self.readers.contains(&rank.0) {
+            &self.whole
+        } else {
+            &self.rest
+        }
+    }
+}
+
 /// Brings something small of each rank to all ranks, before a job starts.
 pub trait Gather: Send + Sync {
-    /// What each rank gave, in the order of ranks. All ranks call it equally often, and calls are matched in order. None
-    /// where some did not come within `patience`.
-    fn gather(&self, share: Vec<u8>, patience: Duration) -> Option<Vec<Vec<u8>>>;
+    /// What each rank gave to this one, in the order of ranks. All ranks call it equally often, and calls are matched in order.
+    /// None where some did not come within `patience`.
+    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>>;
 }

@@ -1,0 +1,165 @@
+//! What a job does for its peers without its lock: sending what its dealings with them have to say (`peers`), reading tiers
+//! for them, and taking in what they send. Nothing is decided here but what only a look into a tier can tell.
+
+use std::sync::{Arc, Weak};
+
+use foresee_core::homes::Home;
+use foresee_core::ids::{Rank, SampleId, TierId};
+
+use super::peers::Errand;
+use super::shared::Shared;
+use crate::arena::Block;
+use crate::tier::{Arrived, Found, Kept, Shared as Shares};
+use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive, Sent, Transport};
+
+/// A block as it is sent.
+struct Sendable(Arc<Block>);
+
+impl AsRef<[u8]> for Sendable {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+/// Bytes that were read, for a peer: the trainer, who may change them, has them too, unless they are kept.
+fn payload(block: Option<&Arc<Block>>, bytes: &[u8]) -> Payload {
+    match block.filter(|block| block.is_kept()) {
+        Some(kept) => Payload::new(Sendable(Arc::clone(kept))),
+        None => Payload::new(bytes.to_vec()),
+    }
+}
+
+impl Shared {
+    /// Does what is to be done for peers, without the lock.
+    pub(super) fn dispatch(&self, transport: &dyn Transport, errands: Vec<Errand>) {
+        for errand in errands {
+            match errand {
+                Errand::Send(to, message) => {
+                    let ticket = match &message {
+                        Message::Ask(ask) => Some(ask.ticket),
+                        Message::Answer(_) | Message::HandOver(_) => None,
+                    };
+                    let sent = transport.send(to, message);
+                    if let (Some(ticket), Sent::Full | Sent::Gone) = (ticket, sent) {
+                        self.change(|state| ((), state.not_sent(ticket, &self.stores)));
+                    }
+                }
+                Errand::Serve { to, sample, tier } => {
+                    let answer = Answer {
+                        ticket: to.ticket,
+                        content: self.content(sample, tier),
+                    };
+                    // An answer that is lost is one that does not come: the asker has a deadline.
+                    let _ = transport.send(to.rank, Message::Answer(answer));
+                }
+            }
+        }
+    }
+
+    /// What a tier holds of a sample, to be sent. What it holds from before must still be what the source has.
+    fn content(&self, sample: SampleId, tier: TierId) -> Content {
+        let tier = self.stores.tier(tier);
+        if !self.reader.is_known(tier, sample) {
+            return Content::WillNotCome;
+        }
+        match tier.share(sample) {
+            Shares::Block(block) => Content::Sample(Payload::new(Sendable(block))),
+            Shares::NotHeld => Content::WillNotCome,
+            Shares::Never => {
+                let mut bytes = vec![0; self.spec.catalog.size(sample).0 as usize];
+                match tier.read(sample, &mut bytes) {
+                    Ok(Found::Yes) => Content::Sample(Payload::new(bytes)),
+                    Ok(Found::NotHeld) | Err(_) => Content::WillNotCome,
+                }
+            }
+        }
+    }
+
+    /// Hands a sample that was read to its home. What there is no room for is not sent: the home need not wait for it.
+    pub(super) fn hand_over(
+        &self,
+        home: Home,
+        sample: SampleId,
+        block: Option<&Arc<Block>>,
+        bytes: &[u8],
+    ) {
+        let Some(transport) = &self.transport else {
+            return;
+        };
+        let Some(room) = self.outbox.room(bytes.len()) else {
+            self.will_not_come(home, sample);
+            return;
+        };
+        let content = Content::Sample(room.fill(payload(block, bytes)));
+        let message = Message::HandOver(HandOver { sample, content });
+        match transport.send(home.rank, message) {
+            Sent::Taken => {}
+            Sent::Full | Sent::Gone => self.outbox.drop_one(),
+        }
+    }
+
+    /// Tells a sample's home not to wait for it. If that is lost, too, there are deadlines.
+    pub(super) fn will_not_come(&self, home: Home, sample: SampleId) {
+        if let Some(transport) = &self.transport {
+            let content = Content::WillNotCome;
+            let message = Message::HandOver(HandOver { sample, content });
+            let _ = transport.send(home.rank, message);
+        }
+    }
+
+    fn keep_handed_over(&self, from: Rank, handed: &HandOver) {
+        let HandOver { sample, content } = handed;
+        let sample = *sample;
+        if sample.0 >= self.spec.catalog.len() {
+            return;
+        }
+        let here = self.look(|state| {
+            let tier = state.home_here(sample)?;
+            (!state.course.desk.is_here(sample, tier)).then_some(tier)
+        });
+        let Some(number) = here else {
+            return;
+        };
+        let tier = self.stores.tier(number);
+        let expected = self.spec.catalog.size(sample).0;
+        let kept = match content {
+            Content::Sample(payload) if payload.bytes().len() as u64 == expected => {
+                let arrived = Arrived::Buffer(payload.bytes());
+                let secured = tier.secure(arrived);
+                matches!(
+                    tier.keep_secured(sample, arrived, secured, None),
+                    Ok(Kept::Yes)
+                )
+            }
+            Content::Sample(_) | Content::WillNotCome => false,
+        };
+        self.change(|state| {
+            let wake = state.handed_over(from, sample, number, kept, &self.stores);
+            ((), wake)
+        });
+    }
+}
+
+/// Takes in what peers send to a job, as long as it runs.
+pub(super) struct Ear(pub(super) Weak<Shared>);
+
+impl Receive for Ear {
+    fn receive(&self, from: Rank, message: Message) {
+        let Some(shared) = self.0.upgrade() else {
+            return;
+        };
+        match message {
+            Message::Ask(ask) => shared.change(|state| ((), state.asked_by(from, ask))),
+            Message::Answer(answer) => {
+                shared.change(|state| ((), state.answered(from, answer, &shared.stores)));
+            }
+            Message::HandOver(handed) => shared.keep_handed_over(from, &handed),
+        }
+    }
+
+    fn lost(&self, rank: Rank) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.change(|state| ((), state.lost_rank(rank, &shared.stores)));
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! Several jobs of one process that serve each other over an in-memory transport: every sample comes once an epoch, whole, to
+//! one of them; the source is read as little as is possible; a rank that dies or falls silent costs time, never data. What
+//! they plan from they tell each other first: tiers that are warm are used, and who was given something else is named.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use foresee_config::{Threads, TierKind};
+use foresee_core::ids::{Rank, SampleId};
+use foresee_core::stream::{Shuffle, Tail};
+use foresee_runtime::job::{Asked, Job, JobError, JobSpec, OnHost};
+use foresee_runtime::transport::faulty::{Faults, Faulty};
+use foresee_runtime::transport::memory::{End, Network};
+
+use self::common::{Made, batches, job_spec, tier};
+
+/// Far more than any of these needs, even where each rank gives up each other rank once.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+struct Case {
+    ranks: u32,
+    /// Samples of each rank in an epoch.
+    each: u32,
+    epochs: u32,
+    batch: u32,
+    shuffle: Shuffle,
+    /// What the tiers of all ranks hold together, in percent of the dataset.
+    kept_percent: u64,
+    /// Whether all ranks take their steps together, as training does.
+    in_step: bool,
+    faults: Faults,
+}
+
+impl Case {
+    fn new(ranks: u32) -> Self {
+        Self {
+            ranks,
+            each: 40,
+            epochs: 3,
+            batch: 1,
+            shuffle: Shuffle::Torch { seed: 7 },
+            kept_percent: 102,
+            in_step: true,
+            faults: Faults::default(),
+        }
+    }
+
+    fn samples(&self) -> u32 {
+        self.ranks * self.each
+    }
+
+    /// What one rank keeps.
+    fn kept_bytes(&self, source: &Made) -> u64 {
+        source.total() * self.kept_percent / 100 / u64::from(self.ranks)
+    }
+
+    /// The fewest bytes that all ranks together can read from the source: tiers hold whole samples.
+    fn minimum(&self, source: &Made) -> u64 {
+        let sample = source.largest();
+        let held = self.kept_bytes(source) / sample * sample * u64::from(self.ranks);
+        let again = source.total().saturating_sub(held);
+        source.total() + u64::from(self.epochs - 1) * again
+    }
+}
+
+/// Jobs so far.
+static JOBS: AtomicU64 = AtomicU64::new(0);
+
+/// One rank's job. Each has a budget of its own, as processes have: jobs of one configuration would share it.
+fn spec(case: &Case, source: &Made, rank: u32) -> JobSpec {
+    let mut spec = job_spec(source);
+    spec.shuffle = case.shuffle.clone();
+    spec.batch_size = case.batch;
+    spec.epochs = case.epochs;
+    spec.tail = Tail::Exact;
+    spec.rank = rank;
+    spec.world = case.ranks;
+    let unlike_others = JOBS.fetch_add(1, Ordering::Relaxed);
+    spec.config.staging.capacity_bytes = 20 * source.largest() + unlike_others;
+    spec.config.staging.threads = Threads::Number(2);
+    spec.config.tiers = vec![tier(TierKind::Memory, case.kept_bytes(source))];
+    spec
+}
+
+/// The jobs of all ranks.
+struct World {
+    case: Case,
+    network: Arc<Network>,
+    ends: Vec<Arc<Faulty<End>>>,
+    source: Made,
+    jobs: Vec<Job>,
+}
+
+impl World {
+    fn new(case: &Case) -> Self {
+        let source = Made::equal(case.samples(), 1);
+        let network = Network::new(case.ranks);
+        let faulty = |end| Arc::new(Faulty::new(end, case.faults));
+        let ends: Vec<Arc<Faulty<End>>> = network.ends().into_iter().map(faulty).collect();
+        let job = |(rank, end): (u32, &Arc<Faulty<End>>)| {
+            let transport = Arc::<Faulty<End>>::clone(end);
+            Job::among(spec(case, &source, rank), transport).unwrap()
+        };
+        let jobs = (0..).zip(&ends).map(job).collect();
+        Self {
+            case: case.clone(),
+            network,
+            ends,
+            source,
+            jobs,
+        }
+    }
+
+    /// Lets each rank train until `stop` says that it has had enough of its batches; what each got, in order.
+    fn train(&self, stop: impl Fn(Rank, usize) -> bool + Sync) -> Vec<Vec<SampleId>> {
+        let began = Instant::now();
+        let in_step = Barrier::new(self.jobs.len());
+        let train = |rank: Rank| {
+            let mut got = Vec::new();
+            for (number, batch) in batches(&self.jobs[rank.index()]).enumerate() {
+                for sample in &batch.samples {
+                    assert_eq!(sample.lease.bytes(), self.source.content(sample.id));
+                    got.push(sample.id);
+                }
+                if stop(rank, number) {
+                    break;
+                }
+                if self.case.in_step {
+                    in_step.wait();
+                }
+            }
+            got
+        };
+        let got = thread::scope(|scope| {
+            let train = &train;
+            let ranks = (0..self.case.ranks).map(Rank);
+            let trainers: Vec<_> = ranks.map(|rank| scope.spawn(move || train(rank))).collect();
+            let joined = trainers.into_iter().map(|trainer| trainer.join().unwrap());
+            joined.collect::<Vec<_>>()
+        });
+        assert!(began.elapsed() < BOUND, "took {:?}", began.elapsed());
+        got
+    }
+
+    fn train_to_the_end(&self) -> Vec<Vec<SampleId>> {
+        self.train(|_, _| false)
+    }
+
+    /// What a rank's stream is without peers.
+    fn alone(&self, rank: u32) -> Vec<SampleId> {
+        let spec = spec(&self.case, &Made::equal(self.case.samples(), 1), rank);
+        let job = Job::new(spec).unwrap();
+        let samples = batches(&job).flat_map(|batch| batch.samples);
+        samples.map(|sample| sample.id).collect()
+    }
+
+    /// Asserts that a rank got its stream.
+    fn check_stream(&self, rank: u32, got: &[SampleId]) {
+        assert_eq!(got, self.alone(rank), "rank {rank} of {:?}", self.case);
+    }
+}
+
+/// Asserts that the ranks together got each sample once an epoch.
+fn check_epochs(case: &Case, got: &[Vec<SampleId>]) {
+    for epoch in 0..case.epochs as usize {
+        let each = case.each as usize;
+        let of_epoch = |all: &Vec<SampleId>| all[epoch * each..(epoch + 1) * each].to_vec();
+        let mut samples: Vec<SampleId> = got.iter().flat_map(of_epoch).collect();
+        samples.sort_unstable();
+        let expected: Vec<SampleId> = (0..case.samples()).map(SampleId).collect();
+        assert_eq!(samples, expected, "epoch {epoch} of {case:?}");
+    }
+}
+
+/// All cases of a healthy world.
+fn healthy() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for ranks in [2, 3, 5] {
+        for kept_percent in [60, 102] {
+            for shuffle in [Shuffle::Torch { seed: 3 }, Shuffle::Feistel { seed: 3 }] {
+                for batch in [1, 4] {
+                    cases.push(Case {
+                        kept_percent,
+                        shuffle: shuffle.clone(),
+                        batch,
+                        ..Case::new(ranks)
+                    });
+                }
+            }
+        }
+    }
+    cases
+}
+
+#[test]
+fn every_sample_comes_once_an_epoch_and_the_source_is_read_no_more_than_it_must() {
+    for case in healthy() {
+        let world = World::new(&case);
+        let got = world.train_to_the_end();
+        check_epochs(&case, &got);
+        for (rank, got) in (0..).zip(&got) {
+            world.check_stream(rank, got);
+        }
+        let minimum = case.minimum(&world.source);
+        assert_eq!(world.source.bytes_read(), minimum, "{case:?}");
+    }
+}
+
+#[test]
+fn ranks_that_do_not_step_together_read_no_more_either() {
+    for kept_percent in [60, 102] {
+        let case = Case {
+            kept_percent,
+            in_step: false,
+            ..Case::new(3)
+        };
+        let world = World::new(&case);
+        // One of them is slower than the others.
+        let got = world.train(|rank, _| {
+            if rank == Rank(1) {
+                thread::sleep(Duration::from_millis(2));
+            }
+            false
+        });
+        check_epochs(&case, &got);
+        let minimum = case.minimum(&world.source);
+        assert_eq!(world.source.bytes_read(), minimum, "{case:?}");
+    }
+}
+
+#[test]
+fn messages_that_come_late_or_twice_change_nothing() {
+    let case = Case {
+        faults: Faults {
+            seed: 1,
+            doubled: 0.2,
+            ..Faults::default()
+        },
+        ..Case::new(3)
+    };
+    let world = World::new(&case);
+    let got = world.train_to_the_end();
+    check_epochs(&case, &got);
+    assert!(world.ends.iter().all(|end| end.injected() > 0));
+    assert_eq!(world.source.bytes_read(), case.minimum(&world.source));
+}
+
+#[test]
+fn lost_late_and_garbled_messages_cost_no_sample() {
+    let faults = Faults {
+        seed: 2,
+        dropped: 0.01,
+        doubled: 0.05,
+        delayed: 0.05,
+        garbled: 0.05,
+    };
+    let case = Case {
+        each: 20,
+        faults,
+        in_step: false,
+        ..Case::new(3)
+    };
+    let world = World::new(&case);
+    let got = world.train_to_the_end();
+    check_epochs(&case, &got);
+}
+
+#[test]
+fn a_rank_that_dies_costs_the_others_no_sample() {
+    for stops_after in [0, 15, 70] {
+        let case = Case {
+            each: 300,
+            in_step: false,
+            ..Case::new(3)
+        };
+        let began = Instant::now();
+        let world = World::new(&case);
+        let got = world.train(|rank, number| {
+            let dies = rank == Rank(1) && number == stops_after;
+            if dies {
+                world.network.kill(rank);
+                world.jobs[rank.index()].close();
+            }
+            dies
+        });
+        let took = began.elapsed();
+        assert!(
+            took < Duration::from_secs(2),
+            "nobody waits for the dead: {took:?}"
+        );
+        for rank in [0, 2] {
+            world.check_stream(rank, &got[rank as usize]);
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_falls_silent_is_done_without_and_heard_again() {
+    let case = Case {
+        in_step: false,
+        ..Case::new(3)
+    };
+    let world = World::new(&case);
+    let done = AtomicBool::new(false);
+    let got = world.train(|rank, number| {
+        let end = &world.ends[1];
+        match (rank, number) {
+            // Stopped, as by a signal, until another one has done without it.
+            (Rank(1), 10) => {
+                end.mute();
+                while !done.load(Ordering::Acquire) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                end.speak();
+            }
+            (Rank(0), 60) => done.store(true, Ordering::Release),
+            _ => {}
+        }
+        false
+    });
+    check_epochs(&case, &got);
+}
+
+/// The folders of so many ranks: each is on a host of its own.
+fn folders(ranks: u32) -> Vec<tempfile::TempDir> {
+    (0..ranks).map(|_| tempfile::tempdir().unwrap()).collect()
+}
+
+/// Trains once over the dataset with tiers in these folders, one a rank, each for `kept_percent` of the dataset; returns what
+/// was read from the source.
+fn trained_on_disks(folders: &[tempfile::TempDir], kept_percent: u64, seed: u64) -> u64 {
+    let source = Made::equal(60, 1);
+    let world = folders.len() as u32;
+    let network = Network::new(world);
+    let job = |(rank, end): (u32, End)| {
+        let kind = TierKind::Disk {
+            path: folders[rank as usize].path().to_owned(),
+            free_space_floor_bytes: 0,
+            trust_folder: true,
+        };
+        let case = Case {
+            epochs: 2,
+            shuffle: Shuffle::Torch { seed },
+            ..Case::new(world)
+        };
+        let mut spec = spec(&case, &source, rank);
+        spec.config.tiers = vec![tier(kind, source.total() * kept_percent / 100)];
+        spec.on_host = Some(OnHost { rank: 0, ranks: 1 });
+        Job::among(spec, Arc::new(end)).unwrap()
+    };
+    let jobs: Vec<Job> = (0..).zip(network.ends()).map(job).collect();
+    let all_done = Barrier::new(jobs.len());
+    thread::scope(|scope| {
+        for job in &jobs {
+            scope.spawn(|| {
+                for batch in batches(job) {
+                    let sample = &batch.samples[0];
+                    assert_eq!(sample.lease.bytes(), source.content(sample.id));
+                }
+                all_done.wait();
+                job.close();
+            });
+        }
+    });
+    source.bytes_read()
+}
+
+#[test]
+fn ranks_that_start_again_read_nothing_that_one_of_them_holds() {
+    let folders = folders(3);
+    let total = Made::equal(60, 1).total();
+    assert_eq!(trained_on_disks(&folders, 40, 1), total);
+    // Other orders, in which other ranks use each sample first and most.
+    for seed in 2..5 {
+        assert_eq!(trained_on_disks(&folders, 40, seed), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn fewer_ranks_read_at_most_what_the_lost_tier_held() {
+    let mut folders = folders(3);
+    let total = Made::equal(60, 1).total();
+    assert_eq!(trained_on_disks(&folders, 60, 1), total);
+    drop(folders.remove(1));
+    let most = total * 60 / 100;
+    let read = trained_on_disks(&folders, 60, 2);
+    assert!(read > 0 && read <= most, "{read} of {total}");
+    assert_eq!(trained_on_disks(&folders, 60, 3), 0, "all is held by now");
+}
+
+#[test]
+fn what_tiers_can_hold_may_differ_by_rank() {
+    let case = Case::new(3);
+    let source = Made::equal(case.samples(), 1);
+    let network = Network::new(case.ranks);
+    // One keeps nothing, the others enough for all.
+    let capacities = [0, source.total() / 4, source.total() * 3 / 4];
+    let job = |(rank, end): (u32, End)| {
+        let mut spec = spec(&case, &source, rank);
+        spec.config.tiers = vec![tier(TierKind::Memory, capacities[rank as usize])];
+        Job::among(spec, Arc::new(end)).unwrap()
+    };
+    let jobs: Vec<Job> = (0..).zip(network.ends()).map(job).collect();
+    let in_step = Barrier::new(jobs.len());
+    thread::scope(|scope| {
+        for job in &jobs {
+            scope.spawn(|| {
+                for _ in batches(job) {
+                    in_step.wait();
+                }
+            });
+        }
+    });
+    assert_eq!(source.bytes_read(), source.total());
+}
+
+/// What one rank is given otherwise.
+type Change = fn(&mut JobSpec);
+
+#[test]
+fn ranks_that_were_given_something_else_are_named_on_all_ranks() {
+    let case = Case::new(3);
+    let source = Made::equal(case.samples(), 1);
+    let changes: [(Change, &str); 3] = [
+        (|spec| spec.shuffle = Shuffle::Torch { seed: 8 }, "seed"),
+        (|spec| spec.epochs += 1, "epochs"),
+        (|spec| spec.policy = "nopfs".into(), "policy"),
+    ];
+    for (change, name) in changes {
+        let network = Network::new(case.ranks);
+        let ask = |(rank, end): (u32, End)| {
+            let mut spec = spec(&case, &source, rank);
+            if rank == 1 {
+                change(&mut spec);
+            }
+            let job = Job::among(spec, Arc::new(end)).unwrap();
+            // Asked again it says the same, without waiting for others.
+            [job.next_batch(BOUND), job.next_batch(BOUND)]
+        };
+        let began = Instant::now();
+        let said = thread::scope(|scope| {
+            let ranks = (0..).zip(network.ends());
+            let asked = ranks.map(|rank| scope.spawn(move || ask(rank)));
+            let asked: Vec<_> = asked.collect();
+            let said = asked.into_iter().flat_map(|rank| rank.join().unwrap());
+            said.map(Result::err).collect::<Vec<_>>()
+        });
+        for said in said {
+            let Some(JobError::Agreement(why)) = said else {
+                panic!("{name}: {said:?}")
+            };
+            let why = why.to_string();
+            assert!(why.contains("rank 1") && why.contains(name), "{why}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_done_without() {
+    let case = Case::new(3);
+    let source = Made::equal(case.samples(), 1);
+    let network = Network::new(case.ranks);
+    let patience = Duration::from_millis(50);
+    let got = thread::scope(|scope| {
+        let ranks = (0..).zip(network.ends()).take(2);
+        let trainers: Vec<_> = ranks
+            .map(|(rank, end)| {
+                let spec = spec(&case, &source, rank);
+                let job = Job::among_within(spec, Arc::new(end), patience).unwrap();
+                scope.spawn(move || {
+                    let samples = batches(&job).flat_map(|batch| batch.samples);
+                    samples.map(|sample| sample.id).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let joined = trainers.into_iter().map(|trainer| trainer.join().unwrap());
+        joined.collect::<Vec<_>>()
+    });
+    for (rank, got) in (0..).zip(&got) {
+        let job = Job::new(spec(&case, &source, rank)).unwrap();
+        let samples = batches(&job).flat_map(|batch| batch.samples);
+        let expected: Vec<SampleId> = samples.map(|sample| sample.id).collect();
+        assert_eq!(got, &expected, "rank {rank}");
+    }
+}
+
+#[test]
+fn a_move_waits_for_nobody_and_what_was_seen_is_not_read_again() {
+    let case = Case::new(2);
+    let world = World::new(&case);
+    let all = Barrier::new(2);
+    thread::scope(|scope| {
+        for job in &world.jobs {
+            scope.spawn(|| {
+                let each = case.each;
+                for _ in 0..each * 2 {
+                    assert!(matches!(job.next_batch(BOUND), Ok(Asked::Batch(_))));
+                }
+                all.wait();
+                job.seek(2)
+                    .unwrap_or_else(|why| assert!(why.to_string().contains("epoch")));
+                assert_eq!(batches(job).count(), each as usize);
+                all.wait();
+            });
+        }
+    });
+    assert_eq!(world.source.bytes_read(), case.minimum(&world.source));
+}
