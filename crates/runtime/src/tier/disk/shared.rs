@@ -46,6 +46,16 @@ struct Sharing {
     views: Vec<Arc<Claims>>,
     /// Samples that a job left behind; some may have been claimed since.
     abandoned: Vec<SampleId>,
+    /// What is being written: as many as there are threads that write.
+    keeping: Vec<Keep>,
+}
+
+/// Bytes of a sample that somebody keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Keep {
+    sample: SampleId,
+    len: u64,
+    sum: u64,
 }
 
 /// A bit a sample. Set and cleared under the lock of `Sharing`.
@@ -131,6 +141,10 @@ impl Shared {
         for sample in self.tier.held() {
             claims.set(sample);
         }
+        // Other bytes are about to take their place.
+        for keep in &sharing.keeping {
+            claims.clear(keep.sample);
+        }
         sharing.views.push(Arc::clone(&claims));
         claims
     }
@@ -147,25 +161,40 @@ impl Shared {
         sharing.abandoned.extend(left);
     }
 
-    /// A view is about to keep a sample; whether it claimed it before. Where its bytes are others than those that are held,
-    /// no other view has the sample from here on.
-    fn claim(&self, claims: &Arc<Claims>, sample: SampleId, len: u64, sum: u64) -> bool {
-        let sharing = locked(&self.sharing);
+    /// A view is about to keep a sample; whether it claimed it before. None where others are keeping other bytes of it: whose
+    /// come last would be what both read. Where other bytes are held, no other view has the sample from here on.
+    fn begin_keeping(&self, claims: &Arc<Claims>, keep: &Keep) -> Option<bool> {
+        let mut sharing = locked(&self.sharing);
+        let Keep { sample, len, sum } = *keep;
+        let mut under_way = sharing.keeping.iter().filter(|one| one.sample == sample);
+        if under_way.clone().any(|one| one != keep) {
+            return None;
+        }
         let had = claims.set(sample);
-        let mut others = sharing
-            .views
-            .iter()
-            .filter(|other| !Arc::ptr_eq(other, claims));
-        if others.any(|other| other.has(sample)) && !self.tier.holds(sample, len, sum) {
-            for other in sharing
-                .views
-                .iter()
-                .filter(|other| !Arc::ptr_eq(other, claims))
-            {
+        // Who keeps the same bytes at this moment has told the others, and claims what is about to be there.
+        let is_first = under_way.next().is_none();
+        if is_first && self.tier.has(sample) && !self.tier.holds(sample, len, sum) {
+            let views = sharing.views.iter();
+            for other in views.filter(|other| !Arc::ptr_eq(other, claims)) {
                 other.clear(sample);
             }
         }
-        had
+        sharing.keeping.push(*keep);
+        Some(had)
+    }
+
+    /// A view has kept a sample, or could not: then it claims it no more, unless it had it before.
+    fn end_keeping(&self, claims: &Claims, keep: &Keep, is_claimed: bool) {
+        let mut sharing = locked(&self.sharing);
+        if let Some(place) = sharing.keeping.iter().position(|one| one == keep) {
+            sharing.keeping.swap_remove(place);
+        }
+        if !is_claimed {
+            let was_last = self.disclaim(&sharing, claims, keep.sample);
+            if was_last && self.tier.has(keep.sample) {
+                sharing.abandoned.push(keep.sample);
+            }
+        }
     }
 
     /// A view counts on a sample no longer; whether it was the last one that did.
@@ -299,20 +328,17 @@ impl View {
         sum: u64,
         stamp: Option<Stamp>,
     ) -> Result<Kept, TierError> {
-        let had = self
-            .shared
-            .claim(&self.claims, sample, data.len() as u64, sum);
+        let len = data.len() as u64;
+        let keep = Keep { sample, len, sum };
+        let Some(had) = self.shared.begin_keeping(&self.claims, &keep) else {
+            return Ok(Kept::NoRoom);
+        };
         let mut kept = self.shared.tier.keep_summed(sample, data, sum, stamp);
-        while matches!(kept, Ok(Kept::NoRoom)) && self.shared.make_room(data.len() as u64) {
+        while matches!(kept, Ok(Kept::NoRoom)) && self.shared.make_room(len) {
             kept = self.shared.tier.keep_summed(sample, data, sum, stamp);
         }
-        if !had && !matches!(kept, Ok(Kept::Yes)) {
-            let mut sharing = locked(&self.shared.sharing);
-            let was_last = self.shared.disclaim(&sharing, &self.claims, sample);
-            if was_last && self.shared.tier.has(sample) {
-                sharing.abandoned.push(sample);
-            }
-        }
+        let is_claimed = had || matches!(kept, Ok(Kept::Yes));
+        self.shared.end_keeping(&self.claims, &keep, is_claimed);
         kept
     }
 
@@ -350,7 +376,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::tier::{Tier, conformance};
+    use crate::tier::{DiskTier, Tier, conformance};
 
     const SAMPLE: u64 = 100;
 
@@ -443,6 +469,26 @@ mod tests {
             "the first may have looked at other bytes"
         );
         assert_eq!(second.held_bytes(), Bytes(SAMPLE));
+    }
+
+    #[test]
+    fn who_keeps_what_another_is_keeping_takes_nothing_from_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = Arc::new(OpenDisks::default());
+        let first = open.open(&spec(folder.path())).unwrap();
+        let second = open.open(&spec(folder.path())).unwrap();
+        let view = first.view().unwrap();
+        let under_way = Keep {
+            sample: SampleId(1),
+            len: SAMPLE,
+            sum: DiskTier::sum(&bytes(1, 0)),
+        };
+        let had = view.shared.begin_keeping(&view.claims, &under_way);
+        assert_eq!(had, Some(false));
+        assert_eq!(keep(&second, 1, 3), Kept::NoRoom, "other bytes");
+        assert_eq!(keep(&second, 1, 0), Kept::Yes, "the same");
+        view.shared.end_keeping(&view.claims, &under_way, true);
+        assert_eq!((read(&first, 1), read(&second, 1)), (Some(0), Some(0)));
     }
 
     #[test]

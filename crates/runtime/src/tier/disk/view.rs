@@ -32,7 +32,8 @@ impl DiskView {
         self.view().map_or(Bytes(0), |view| view.held_bytes())
     }
 
-    fn view(&self) -> Option<Arc<View>> {
+    /// What it sees the tier through; none once it was let go of.
+    pub(super) fn view(&self) -> Option<Arc<View>> {
         whole(self.view.read()).clone()
     }
 }
