@@ -31,8 +31,9 @@ pub(crate) mod thread {
 /// Schedules change hands only at steps that shuttle knows of.
 #[inline]
 pub(crate) fn others_may_come() {
+    // No more than a step: who yields lets all others go first in schedules with few preemptions.
     #[cfg(feature = "shuttle")]
-    thread::yield_now();
+    shuttle::thread::sleep(std::time::Duration::ZERO);
 }
 
 /// Nobody's panic makes what a lock protects unusable: it is a defect, but not one that should take the trainer's data with

@@ -42,6 +42,7 @@ impl Drop for Grant {
 
 /// Does what may write a tier's files on a thread of its own, and waits for it. To open and to close tiers is asked for by
 /// whoever has the job, mostly the trainer, whose thread writes no file of a tier. Without a thread to be had it does.
+#[cfg(not(feature = "shuttle"))]
 pub(super) fn aside<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     let mut waiting = Some(act);
     let done = std::thread::scope(|scope| {
@@ -57,6 +58,13 @@ pub(super) fn aside<T: Send>(act: impl FnOnce() -> T + Send) -> T {
         (None, Some(act)) => act(),
         (None, None) => unreachable!("it was done, or it waits"),
     }
+}
+
+/// The same on a thread that schedules know.
+#[cfg(feature = "shuttle")]
+pub(super) fn aside<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let done = crate::sync::thread::scope(|scope| scope.spawn(act).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The arena and the tiers.
