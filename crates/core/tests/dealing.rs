@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use foresee_core::ids::{Position, Rank, Step};
-use foresee_core::stream::{Deal, Layout, LayoutSpec, Slot, StreamError, Tail};
+use foresee_core::stream::{Deal, Layout, LayoutSpec, Seat, StreamError, Tail};
 use proptest::prelude::*;
 
 /// A position and whether it is padding.
@@ -164,7 +164,7 @@ proptest! {
                 for (rank, share) in (0..).map(Rank).zip(ranks) {
                     for (index, (position, padded)) in (0..).zip(share) {
                         if !padded {
-                            slots[position as usize] = Some(Slot { rank, step, index });
+                            slots[position as usize] = Some(Seat { rank, step, index });
                         }
                     }
                 }

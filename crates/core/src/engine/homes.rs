@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::ahead::{Ahead, Upcoming};
 use super::keeper::{Prefetch, admit_into};
-use super::pool::{Pool, Space};
+use super::pool::{CopyPool, Space};
 use super::{Next, Outlook, Read};
 use crate::foresight::{By, Foresight, When};
 use crate::homes::{Home, Homes};
@@ -29,7 +29,7 @@ pub(super) struct HomesKeeper {
     /// By tier, from the first that keeps samples on.
     cursors: Vec<Cursor>,
     /// Room for copies, fastest first.
-    pools: Vec<Pool>,
+    pools: Vec<CopyPool>,
     /// Where the job began, or went on.
     start: When,
     /// Samples that are not at their home here although they have been read for it.
@@ -48,7 +48,7 @@ struct Cursor {
 pub(super) struct Kept {
     pub(super) homes: Arc<Homes>,
     pub(super) foresight: Foresight,
-    pub(super) pools: Vec<Pool>,
+    pub(super) pools: Vec<CopyPool>,
 }
 
 impl HomesKeeper {
@@ -80,7 +80,7 @@ impl HomesKeeper {
     }
 
     /// Room for copies, fastest first.
-    pub(super) fn pools(&mut self) -> &mut Vec<Pool> {
+    pub(super) fn pools(&mut self) -> &mut Vec<CopyPool> {
         &mut self.pools
     }
 

@@ -6,7 +6,7 @@
 
 use super::ahead::{Ahead, Upcoming};
 use super::homes::{HomesKeeper, Kept};
-use super::pool::{Pool, Space};
+use super::pool::{CopyPool, Space};
 use super::reuse::{self, ReuseKeeper};
 use super::{Evicted, Next, Outlook, Read};
 use crate::catalog::Catalog;
@@ -49,14 +49,14 @@ impl Keeper {
         let start = brief.start;
         let tiers = brief.system.tiers.len();
         let empty = || TierMap::new(brief.catalog.len(), tiers);
-        let pools = |room: Vec<Bytes>, shared: bool| -> Vec<Pool> {
+        let pools = |room: Vec<Bytes>, shared: bool| -> Vec<CopyPool> {
             let tiers = room
                 .into_iter()
                 .enumerate()
                 .skip(1)
                 .filter(|(_, room)| room.0 > 0);
             tiers
-                .map(|(tier, room)| Pool::new(TierId(tier as u8), room, shared))
+                .map(|(tier, room)| CopyPool::new(TierId(tier as u8), room, shared))
                 .collect()
         };
         let lanes = || vec![ahead.clone(); tiers - 1];
@@ -333,7 +333,7 @@ impl Fixed {
 
 /// Takes a copy into the pool of a tier, if it is used again and fits.
 pub(super) fn admit_into(
-    pools: &mut [Pool],
+    pools: &mut [CopyPool],
     tier: TierId,
     sample: SampleId,
     again: Option<When>,

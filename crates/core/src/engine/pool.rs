@@ -2,7 +2,7 @@
 //! furthest away makes room, never for one that is needed sooner than itself.
 //!
 //! A max-heap by next use holds a live entry for each copy. When a copy is used, an entry with its next use is added and
-//! the old one, now in the past, sinks; an entry of a copy that has gone is passed over when it comes up. [`Pool::renew`]
+//! the old one, now in the past, sinks; an entry of a copy that has gone is passed over when it comes up. [`CopyPool::renew`]
 //! clears out both once an epoch.
 
 use std::collections::BinaryHeap;
@@ -36,7 +36,7 @@ impl From<When> for Key {
 
 /// The copies in one tier.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct CopyPool {
     tier: TierId,
     /// Whether others can see its copies.
     shared: bool,
@@ -67,7 +67,7 @@ impl Space<'_> {
     }
 }
 
-impl Pool {
+impl CopyPool {
     pub(super) fn new(tier: TierId, capacity: Bytes, shared: bool) -> Self {
         Self {
             tier,

@@ -3,7 +3,7 @@
 
 use super::ahead::Ahead;
 use super::keeper::Prefetch;
-use super::pool::{Pool, Space};
+use super::pool::{CopyPool, Space};
 use super::{Evicted, Next, Outlook, Read};
 use crate::catalog::Catalog;
 use crate::foresight::{By, Foresight, When};
@@ -18,7 +18,7 @@ pub(super) struct ReuseKeeper {
     by: By,
     foresight: Foresight,
     lanes: Vec<Ahead>,
-    pools: Vec<Pool>,
+    pools: Vec<CopyPool>,
     /// Copies that go as soon as nobody reads them.
     leaving: Vec<SampleId>,
     /// Copies that were brought in and not used yet. Were they to go for what has just been used, they would have to be
@@ -39,7 +39,7 @@ impl ReuseKeeper {
         by: By,
         foresight: Foresight,
         lanes: Vec<Ahead>,
-        pools: Vec<Pool>,
+        pools: Vec<CopyPool>,
         start: Start,
     ) -> Self {
         let Start { samples, epoch } = start;
@@ -59,7 +59,7 @@ impl ReuseKeeper {
         (&self.foresight, self.by)
     }
 
-    pub(super) fn pools(&mut self) -> &mut Vec<Pool> {
+    pub(super) fn pools(&mut self) -> &mut Vec<CopyPool> {
         &mut self.pools
     }
 

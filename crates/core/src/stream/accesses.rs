@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::layout::{Layout, Share};
+use super::layout::{Layout, Portion};
 use super::order::EpochOrder;
 use super::orders::Orders;
 use crate::ids::{Epoch, Rank, SampleId, Step};
@@ -57,7 +57,7 @@ struct Cursor {
     order: Arc<EpochOrder>,
     epoch: Epoch,
     step: Step,
-    share: Share,
+    share: Portion,
     index: u32,
 }
 

@@ -67,7 +67,7 @@ pub struct Layout {
 
 /// A place in a rank's epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct Seat {
     /// Whose.
     pub rank: Rank,
     /// In which global batch.
@@ -87,7 +87,7 @@ pub struct Dealt {
 
 /// A rank's part of one global batch: dealt positions `first`, `first + stride` ...
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub(super) struct Portion {
     first: u64,
     stride: u32,
     pub(super) len: u32,
@@ -199,7 +199,7 @@ impl Layout {
 
     /// Where a position of the order is dealt (not where it is repeated as padding); `None` when it is dropped.
     #[inline]
-    pub fn slot(&self, p: Position) -> Option<Slot> {
+    pub fn slot(&self, p: Position) -> Option<Seat> {
         if p.0 >= self.kept.min(self.positions) {
             return None;
         }
@@ -216,7 +216,7 @@ impl Layout {
                 (rank, offset - self.block_start(rank, len))
             }
         };
-        Some(Slot {
+        Some(Seat {
             rank: Rank(rank),
             step,
             index,
@@ -268,7 +268,7 @@ impl Layout {
 
     /// A rank's part of a step.
     #[inline]
-    pub(super) fn share(&self, rank: Rank, step: Step) -> Share {
+    pub(super) fn share(&self, rank: Rank, step: Step) -> Portion {
         debug_assert!(step.0 < self.steps, "step {step} of {}", self.steps);
         let (offset, len) = self.part(rank, self.batch_len(step));
         let stride = match self.deal {
@@ -276,7 +276,7 @@ impl Layout {
             Deal::Blocked => 1,
         };
         let first = u64::from(step.0) * u64::from(self.global_batch) + u64::from(offset);
-        Share { first, stride, len }
+        Portion { first, stride, len }
     }
 
     /// All that a rank is dealt in an epoch, in order.
@@ -294,7 +294,7 @@ impl Layout {
 
     /// What a share holds at an index.
     #[inline]
-    pub(super) fn dealt_of(&self, share: Share, index: u32) -> Dealt {
+    pub(super) fn dealt_of(&self, share: Portion, index: u32) -> Dealt {
         debug_assert!(index < share.len, "index {index} of {}", share.len);
         let dealt = share.first + u64::from(index) * u64::from(share.stride);
         let padded = dealt >= self.positions;

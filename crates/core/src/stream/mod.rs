@@ -22,6 +22,6 @@ mod torch;
 pub use accesses::{Access, Mark, Stream};
 pub use error::StreamError;
 pub use feistel::Feistel;
-pub use layout::{Deal, Dealt, Layout, LayoutSpec, Slot, Tail};
+pub use layout::{Deal, Dealt, Layout, LayoutSpec, Seat, Tail};
 pub use order::EpochOrder;
 pub use orders::{Orders, Shuffle};

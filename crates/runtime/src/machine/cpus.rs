@@ -5,7 +5,7 @@
 
 /// What a rank may run on, and what it shares that with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub(super) struct CoreShare {
     /// Processors that its threads may run on.
     pub(super) own: u32,
     /// Those of the process that started it.
@@ -18,7 +18,7 @@ pub(super) struct Share {
     pub(super) ranks: u32,
 }
 
-impl Share {
+impl CoreShare {
     /// How many cores are its own; one at least.
     pub(super) fn cores(self) -> u32 {
         let of_mask = self.own / self.sharers();
@@ -62,7 +62,7 @@ mod tests {
 
     /// What each of four ranks has where nothing else bounds it.
     fn of_four(own: u32, launcher: u32, group: u32) -> u32 {
-        let share = Share {
+        let share = CoreShare {
             own,
             launcher: Some(launcher),
             group: Some(group),
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_quota_is_for_all_ranks() {
-        let share = Share {
+        let share = CoreShare {
             own: 64,
             launcher: None,
             group: None,
@@ -109,16 +109,16 @@ mod tests {
             ranks: 4,
         };
         assert_eq!(share.cores(), 2);
-        assert_eq!(Share { ranks: 1, ..share }.cores(), 10);
+        assert_eq!(CoreShare { ranks: 1, ..share }.cores(), 10);
         assert_eq!(
-            Share {
+            CoreShare {
                 quota: Some(0.5),
                 ..share
             }
             .cores(),
             1
         );
-        assert_eq!(Share { own: 4, ..share }.cores(), 1);
+        assert_eq!(CoreShare { own: 4, ..share }.cores(), 1);
     }
 
     #[test]

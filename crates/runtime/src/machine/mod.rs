@@ -8,7 +8,7 @@ mod cpus;
 
 use std::path::{Path, PathBuf};
 
-use self::cpus::Share;
+use self::cpus::CoreShare;
 
 /// Cores that a rank may use: its part of those that its threads may run on, and of the processor time that its control
 /// group is given.
@@ -17,7 +17,7 @@ pub fn cores(ranks_on_host: u32) -> u32 {
         return std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     };
     let parent = std::os::unix::process::parent_id();
-    let share = Share {
+    let share = CoreShare {
         own,
         launcher: allowed(&format!("/proc/{parent}/status")),
         group: group_cpus(),

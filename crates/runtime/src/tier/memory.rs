@@ -19,17 +19,17 @@ use crate::stamp::Stamp;
 pub struct MemoryTier {
     arena: Arc<Arena>,
     capacity_bytes: u64,
-    held: Mutex<Held>,
+    held: Mutex<Blocks>,
 }
 
 /// What is held, and how much that is.
 #[derive(Default)]
-struct Held {
+struct Blocks {
     blocks: HashMap<SampleId, Arc<Block>>,
     bytes: u64,
 }
 
-impl Held {
+impl Blocks {
     /// Gives what was held of the sample before.
     fn insert(&mut self, sample: SampleId, block: Arc<Block>) -> Option<Arc<Block>> {
         self.bytes += block.bytes().len() as u64;
@@ -119,7 +119,7 @@ impl MemoryTier {
         Some(moved)
     }
 
-    fn held(&self) -> crate::sync::MutexGuard<'_, Held> {
+    fn held(&self) -> crate::sync::MutexGuard<'_, Blocks> {
         whole(self.held.lock())
     }
 }

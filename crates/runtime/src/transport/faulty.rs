@@ -93,7 +93,7 @@ enum Health {
 }
 
 /// A message that is not on its way yet.
-struct Held {
+struct Withheld {
     /// Sent when this many others have been.
     due: u64,
     to: Rank,
@@ -103,7 +103,7 @@ struct Held {
 struct State {
     health: Health,
     sent: u64,
-    held: Vec<Held>,
+    held: Vec<Withheld>,
     times: BTreeMap<Name, u32>,
     injected: u64,
 }
@@ -209,7 +209,7 @@ impl<T: Transport> Faulty<T> {
         } else if meets(Kind::Delayed, self.faults.delayed) {
             let later = 1 + self.faults.drawn(Kind::Delayed, &sending) % OVERTAKEN_MAX;
             let due = state.sent + later;
-            let held = |message| Held { due, to, message };
+            let held = |message| Withheld { due, to, message };
             state.held.extend(now.drain(..).map(held));
             state.injected += 1;
         }
@@ -261,7 +261,7 @@ impl<T: Transport> Transport for Faulty<T> {
             Health::Dead => return Sent::Gone,
             Health::Mute => {
                 let due = state.sent;
-                state.held.push(Held { due, to, message });
+                state.held.push(Withheld { due, to, message });
                 return Sent::Taken;
             }
             Health::Well => {}
@@ -269,7 +269,7 @@ impl<T: Transport> Transport for Faulty<T> {
         state.sent += 1;
         let sent = state.sent;
         let held = std::mem::take(&mut state.held);
-        let (overtaken, held): (Vec<Held>, Vec<Held>) =
+        let (overtaken, held): (Vec<Withheld>, Vec<Withheld>) =
             held.into_iter().partition(|one| one.due < sent);
         state.held = held;
         let now = self.meet(&mut state, to, message);

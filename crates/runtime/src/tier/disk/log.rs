@@ -49,12 +49,12 @@ pub(super) enum Past {
     /// An index that is of no use, and why.
     Useless(&'static str),
     /// What was held.
-    Held(Held),
+    Held(Recalled),
 }
 
 /// What an index says.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct Recalled {
     /// What was held at its end.
     pub(super) entries: HashMap<SampleId, (Entry, Option<Stamp>)>,
     /// Where its last whole record ends.
@@ -247,8 +247,8 @@ pub(super) fn read(folder: &Folder, identity: Identity) -> io::Result<Past> {
 }
 
 /// Follows the changes to the end, or to the first record that is not whole.
-fn replay(reader: &mut impl Read, records_max: usize) -> io::Result<Held> {
-    let mut held = Held {
+fn replay(reader: &mut impl Read, records_max: usize) -> io::Result<Recalled> {
+    let mut held = Recalled {
         entries: HashMap::with_capacity(records_max),
         len: HEADER_BYTES,
     };

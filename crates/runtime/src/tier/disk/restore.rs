@@ -22,7 +22,10 @@ pub(super) struct Known<'a> {
 }
 
 /// What is there of the same dataset; anything else makes way.
-pub(super) fn recall(folder: &Folder, identity: Identity) -> Result<Option<log::Held>, DiskError> {
+pub(super) fn recall(
+    folder: &Folder,
+    identity: Identity,
+) -> Result<Option<log::Recalled>, DiskError> {
     let past = log::read(folder, identity)
         .map_err(|cause| DiskError::new(&folder.path, "read its index", cause))?;
     match past {
@@ -48,7 +51,7 @@ pub(super) struct Restored {
 pub(super) fn restore(
     folder: &Folder,
     identity: Identity,
-    past: Option<log::Held>,
+    past: Option<log::Recalled>,
     known: &Known<'_>,
 ) -> Result<Restored, DiskError> {
     let mut extents = Extents::new(identity.shape.capacity);

@@ -18,7 +18,7 @@ use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 
-use super::slot::Slot;
+use super::slot::SlotTier;
 use super::{DiskError, DiskSpec, DiskView, locked};
 use crate::fork;
 use crate::stamp::Stamp;
@@ -34,7 +34,7 @@ type Place = (u64, u64);
 /// A tier and who shares it.
 #[derive(Debug)]
 struct Shared {
-    tier: Slot,
+    tier: SlotTier,
     dataset: [u8; 16],
     sizes: Arc<Catalog>,
     /// Locked before the tier's index, never after.
@@ -90,7 +90,7 @@ impl OpenDisks {
             let (dataset, sizes) = (spec.dataset, Arc::clone(&spec.sizes));
             let sharing = Mutex::default();
             let shared = Arc::new(Shared {
-                tier: Slot::open(spec)?,
+                tier: SlotTier::open(spec)?,
                 dataset,
                 sizes,
                 sharing,

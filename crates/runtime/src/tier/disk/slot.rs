@@ -19,7 +19,7 @@ use crate::tier::{Found, Kept, Tier, TierError};
 
 /// The tier of a slot.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct SlotTier {
     own: DiskTier,
     orphans: Vec<Orphan>,
     /// Locked before the index of any folder, never after.
@@ -62,7 +62,7 @@ impl Adopted {
     }
 }
 
-impl Slot {
+impl SlotTier {
     /// Opens a slot's folder, and adopts what the orphans hold that the specification names.
     pub(super) fn open(spec: &DiskSpec) -> Result<Self, DiskError> {
         let own = DiskTier::open(spec)?;
@@ -265,7 +265,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for SlotTier {
     fn drop(&mut self) {
         for orphan in std::mem::take(&mut self.orphans) {
             self.leave(orphan);
