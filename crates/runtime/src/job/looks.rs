@@ -6,6 +6,7 @@
 //! been quick: one that hangs would make it deaf.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, whole};
 use std::time::Duration;
 
 use foresee_core::ids::SampleId;
@@ -21,6 +22,22 @@ pub(super) struct Looks {
     /// A bit a sample: set once it is known to be what it was in the source during this job. None at all where nobody asks.
     known: Vec<AtomicU64>,
     quick: AtomicU32,
+    /// Samples that were found changed and are being read anew: as many as there are threads at most.
+    renewing: Mutex<Vec<SampleId>>,
+    renewed: Condvar,
+}
+
+/// While it lives, nobody else reads the sample anew.
+pub(super) struct Renewal<'a> {
+    looks: &'a Looks,
+    sample: SampleId,
+}
+
+impl Drop for Renewal<'_> {
+    fn drop(&mut self) {
+        whole(self.looks.renewing.lock()).retain(|&other| other != self.sample);
+        self.looks.renewed.notify_all();
+    }
 }
 
 impl Looks {
@@ -32,7 +49,26 @@ impl Looks {
         Self {
             known,
             quick: AtomicU32::new(0),
+            renewing: Mutex::new(Vec::new()),
+            renewed: Condvar::new(),
         }
+    }
+
+    /// A sample was found changed, and a loader thread is about to read it anew. Another one that found the same, for the
+    /// next epoch say, waits for it: one read of the source is enough. None where the sample is known by then.
+    pub(super) fn renew(&self, sample: SampleId) -> Option<Renewal<'_>> {
+        let mut renewing = whole(self.renewing.lock());
+        while renewing.contains(&sample) {
+            renewing = whole(self.renewed.wait(renewing));
+        }
+        if !self.are_due(sample) {
+            return None;
+        }
+        renewing.push(sample);
+        Some(Renewal {
+            looks: self,
+            sample,
+        })
     }
 
     /// Nothing has to be looked at.
@@ -90,6 +126,22 @@ mod tests {
             .collect();
         assert_eq!(due, [64]);
         assert!(!Looks::at_nothing().are_due(SampleId(0)));
+    }
+
+    #[test]
+    fn who_finds_a_sample_that_is_read_anew_waits_for_it() {
+        let looks = Looks::of(2);
+        let first = looks.renew(SampleId(1)).unwrap();
+        assert!(looks.renew(SampleId(0)).is_some(), "another one");
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| looks.renew(SampleId(1)).is_none());
+            looks.note(SampleId(1));
+            drop(first);
+            assert!(second.join().unwrap(), "it is known by then");
+        });
+        let failed = looks.renew(SampleId(0)).unwrap();
+        drop(failed);
+        assert!(looks.renew(SampleId(0)).is_some(), "still to be read");
     }
 
     #[test]

@@ -133,7 +133,9 @@ impl Reader {
         stores: &Stores,
     ) -> Got {
         let tier = stores.tier(number);
-        if !self.is_known(tier, sample) {
+        if !self.is_known(tier, sample)
+            && let Some(_renewal) = self.looks.renew(sample)
+        {
             return match self.fetch_source(sample, into) {
                 Got::Here(had) => {
                     let is_replaced = self.is_kept(sample, tier.keep(sample, into, had.stamp));
