@@ -5,7 +5,9 @@
 //!
 //! What one rank tells of its own tiers travels as bytes ([`Held::encode`]), little-endian, under a checksum:
 //!
-//!     rank u32  count u32  for each copy, by sample and tier: sample u32  tier u8
+//! ```text
+//! rank u32  count u32  for each copy, by sample and tier: sample u32  tier u8
+//! ```
 //!
 //! [`Held::decode`] believes nothing: whatever comes in ends as holdings that can be, or as a [`HeldError`].
 

@@ -4,7 +4,9 @@
 //!
 //! As bytes, little-endian, under a checksum ([`Premises::encode`]):
 //!
-//!     rank u32  digests [16] each  tiers u8  capacities u64 each  copies held u64
+//! ```text
+//! rank u32  digests [16] each  tiers u8  capacities u64 each  copies held u64
+//! ```
 //!
 //! The digest of the version comes first and says whether the others can be compared at all.
 

@@ -3,9 +3,11 @@
 //! A share is plain data: the rank's paces, and its [`Work`] as the policy divides it. [`Share::encode`] writes it as
 //! bytes, little-endian, between a head and a checksum:
 //!
-//!     digest of the inputs [16]  rank u32
-//!     network f64  tiers u8  paces f64 each
-//!     kind of work u8  the work  checksum [8]
+//! ```text
+//! digest of the inputs [16]  rank u32
+//! network f64  tiers u8  paces f64 each
+//! kind of work u8  the work  checksum [8]
+//! ```
 //!
 //! The digest covers the version and all inputs, so what is read in another way, or was worked out for another job, is
 //! told apart before a byte of the work is looked at. [`Share::decode`] believes nothing: whatever comes in ends as a
