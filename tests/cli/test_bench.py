@@ -115,7 +115,8 @@ def test_options_win_over_the_environment_and_that_over_the_file(foresee, datase
     config.write_text('[staging]\nthreads = 3\ncapacity = 1\n[[tier]]\nkind = "memory"\ncapacity = 0\nthreads = 1\n')
     how = {"env": {"FORESEE_STAGING_CAPACITY": "60 KB"}}
     stats = benched(foresee, dataset, "--config", config, **how)["stats"]
-    assert stats["threads"] == [3, 1] and stats["origins"]["tier1"]["bytes"] == 0
+    # A tier that is switched off has no threads.
+    assert stats["threads"] == [3, 0] and stats["origins"]["tier1"]["bytes"] == 0
     stats = benched(foresee, dataset, "--config", config, "--threads", "2", "--memory", "2MB", **how)["stats"]
     assert stats["threads"] == [2, 1] and stats["source_bytes"] == BYTES
     assert "staging.capacity" in refused(foresee, dataset, "--config", config, "--staging", "59999", **how)
