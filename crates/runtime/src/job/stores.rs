@@ -86,7 +86,13 @@ impl Stores {
 
     /// Lets go of what other jobs may want.
     pub(super) fn close(&self) {
-        aside(|| self.tiers.iter().for_each(|tier| tier.close()));
+        let close = || self.tiers.iter().for_each(|tier| tier.close());
+        // Most jobs have memory only, and need no thread to let go of it.
+        if self.tiers.iter().any(|tier| tier.writes_files()) {
+            aside(close);
+        } else {
+            close();
+        }
     }
 
     /// All that the tiers hold.
