@@ -72,14 +72,16 @@ fn favourites(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("favourites");
     group.sample_size(10);
     for (name, shuffle) in [("feistel", FEISTEL), ("torch", TORCH)] {
-        let (world, epochs) = (4, 10);
+        let world = 4;
+        let epochs = 10;
         let small = foresight(shuffle, SMALL, world, epochs);
         group.throughput(Throughput::Elements(u64::from(SMALL) * u64::from(epochs)));
         group.bench_function(format!("all/{world}x{epochs}/{name}"), |bench| {
             bench.iter(|| small.favourites(0..black_box(SMALL)));
         });
     }
-    let (world, epochs) = (1024, 90);
+    let world = 1024;
+    let epochs = 90;
     let large = foresight(FEISTEL, IMAGENET_22K, world, epochs);
     let share = IMAGENET_22K.div_ceil(world);
     group.throughput(Throughput::Elements(u64::from(share) * u64::from(epochs)));

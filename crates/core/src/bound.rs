@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{Epoch, Rank, SampleId, Step};
+use crate::ids::{Epoch, Position, Rank, SampleId, Step};
 use crate::policy::Brief;
 use crate::stream::{Mark, Stream};
 use crate::units::Bytes;
@@ -55,15 +55,41 @@ pub fn source_minimum(brief: &Brief) -> Bytes {
         .sum()
 }
 
+/// The source minimum of what is left of a job: from where it begins, with what tiers hold from before. `None` where orders
+/// do not hold each sample once.
+pub fn job_minimum(brief: &Brief) -> Option<Bytes> {
+    if !brief.orders.hold_each_once() {
+        return None;
+    }
+    let Mark { epoch: first, step } = brief.start;
+    if first.0 >= brief.orders.epochs() {
+        return Some(Bytes(0));
+    }
+    let mut is_held = vec![false; brief.catalog.len() as usize];
+    for (sample, _) in brief.held.iter() {
+        is_held[sample.index()] = true;
+    }
+    let order = brief.orders.epoch(first);
+    let global_batch = u64::from(brief.layout.global_batch());
+    let from = u64::from(step.0) * global_batch;
+    let until = (u64::from(brief.layout.steps()) * global_batch).min(order.len());
+    let rest = (from..until).map(|position| order.sample(Position(position)));
+    let unheld = rest.filter(|sample| !is_held[sample.index()]);
+    let begun: Bytes = unheld.map(|sample| brief.catalog.size(sample)).sum();
+    let carried = carried(brief);
+    let later = (first.0 + 1..brief.orders.epochs()).map(Epoch);
+    let again: Bytes = later
+        .map(|epoch| used(brief, epoch).saturating_sub(carried))
+        .sum();
+    Some(begun + again)
+}
+
 /// The bytes of the samples that an epoch uses: all but those in a dropped tail.
 fn used(brief: &Brief, epoch: Epoch) -> Bytes {
     let order = brief.orders.epoch(epoch);
     let dealt = u64::from(brief.layout.steps()) * u64::from(brief.layout.global_batch());
-    let dropped = (dealt.min(order.len())..order.len()).map(|position| {
-        brief
-            .catalog
-            .size(order.sample(crate::ids::Position(position)))
-    });
+    let dropped = (dealt.min(order.len())..order.len())
+        .map(|position| brief.catalog.size(order.sample(Position(position))));
     brief.catalog.total().saturating_sub(dropped.sum())
 }
 

@@ -179,7 +179,8 @@ proptest! {
     fn another_world_is_dealt_the_same_global_batches(spec in specs(), world in 1_u32..12, third in 1_u32..12) {
         let Some(layout) = layout_of(spec)? else { return Ok(()) };
         let redealt = layout.redealt(world).expect("a layout of another world");
-        let (before, after) = (of_layout(&layout), of_layout(&redealt));
+        let before = of_layout(&layout);
+        let after = of_layout(&redealt);
         prop_assert_eq!(batches(&before), batches(&after));
         prop_assert_eq!(after.clone(), naive(&spec, world));
         prop_assert!(sizes_differ_by_one_at_most(&before) && sizes_differ_by_one_at_most(&after));

@@ -115,7 +115,8 @@ fn pairs_are_even(what: &str, samples: u32, epochs: u32, draw: Draw<'_>) {
     }
     for (pair, counts) in pairs.iter().zip(&counts).filter(|((a, b), _)| a != b) {
         let expected = |cell: usize| {
-            let (a, b) = (cell / bins as usize, cell % bins as usize);
+            let a = cell / bins as usize;
+            let b = cell % bins as usize;
             let same = if a == b { 1.0 } else { 0.0 };
             f64::from(epochs) * widths[a] * (widths[b] - same) / (n * (n - 1.0))
         };
@@ -327,7 +328,8 @@ fn every_difference_of_neighbours_comes_equally_often() {
 #[test]
 fn two_samples_of_a_large_dataset_stand_anywhere() {
     // 2000 rows and columns: the last digit of a position is that of its column, the first of its row.
-    let (samples, epochs) = (4_000_000, 50_000);
+    let samples = 4_000_000;
+    let epochs = 50_000;
     let orders = Orders::new(Shuffle::Feistel { seed: 4 }, samples, epochs).expect("orders");
     for (a, b) in [
         (0, 1),
@@ -347,7 +349,8 @@ fn two_samples_of_a_large_dataset_stand_anywhere() {
                     (place * 10 / u64::from(samples)) as usize,
                 ]
             };
-            let (a, b) = (digits(a), digits(b));
+            let a = digits(a);
+            let b = digits(b);
             for (cell, counts) in counts.iter_mut().enumerate() {
                 counts[a[cell / 2] * 10 + b[cell % 2]] += 1;
             }

@@ -101,7 +101,8 @@ proptest! {
     ) {
         let orders = Orders::new(Shuffle::Feistel { seed }, samples, epochs).unwrap();
         let uses = frequencies(&orders, &layout(samples, world, batch));
-        let (n, mean) = (f64::from(world), f64::from(epochs) / f64::from(world));
+        let n = f64::from(world);
+        let mean = f64::from(epochs) / f64::from(world);
         for sample in 0..samples as usize {
             let total: u32 = uses.iter().map(|rank| rank[sample]).sum();
             prop_assert_eq!(total, epochs, "exactly once an epoch");
@@ -175,7 +176,8 @@ proptest! {
         }
         let redealt = local(&orders, &layout, &Arc::new(homes));
         for epoch in (0..2).map(Epoch) {
-            let (before, after) = (orders.epoch(epoch), redealt.epoch(epoch));
+            let before = orders.epoch(epoch);
+            let after = redealt.epoch(epoch);
             for step in (0..layout.steps()).map(Step) {
                 let set = |order: &foresee_core::stream::EpochOrder| {
                     let mut set: Vec<_> = layout.batch(step).map(|p| order.sample(Position(p))).collect();

@@ -311,7 +311,8 @@ proptest! {
         let mut system = (*brief.system).clone();
         system.tiers[0].capacity = Bytes(staging);
         brief.system = Arc::new(system);
-        let (engine, world) = (engine(&brief, policy, Rank(0)), World { peers: false });
+        let engine = engine(&brief, policy, Rank(0));
+        let world = World { peers: false };
         let mut driver =
             Driver { engine, world, under_way: vec![], staged: vec![], consumed: 0, in_tier: BTreeSet::new() };
         for (act, choice) in acts {

@@ -33,7 +33,8 @@ impl Job {
             for step in (0..self.layout.steps()).map(Step) {
                 for index in 0..self.layout.local_len(Rank(rank), step) {
                     let dealt = self.layout.dealt(Rank(rank), step, index);
-                    let (sample, padded) = (order.sample(dealt.position), dealt.padded);
+                    let sample = order.sample(dealt.position);
+                    let padded = dealt.padded;
                     accesses.push(Access {
                         sample,
                         epoch,
@@ -139,7 +140,8 @@ proptest! {
 }
 
 fn layout(positions: u64, world: u32, global_batch: u32) -> Layout {
-    let (deal, tail) = (Deal::Strided, Tail::Exact);
+    let deal = Deal::Strided;
+    let tail = Tail::Exact;
     Layout::new(LayoutSpec {
         positions,
         world,

@@ -207,6 +207,15 @@ fn made_by_all(policy: &dyn Policy, brief: &Brief) -> Vec<Result<Part, Unsupport
         .collect()
 }
 
+/// The policies that can deal batches by holder.
+const KNOW_HOLDERS: [&str; 5] = [
+    "locality-aware",
+    "distributed-cache",
+    "deepio-ordered",
+    "lbann-dynamic",
+    "lbann-preload",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -221,6 +230,14 @@ proptest! {
                 continue;
             }
             let together = policy.plan(&brief);
+            let is_alone = !case.peers && brief.hosts.ranks() > 1;
+            let is_dealt_by_holder = name == "locality-aware" || case.assignment == Assignment::Local;
+            if is_alone && is_dealt_by_holder && KNOW_HOLDERS.contains(&name) {
+                // Who is not served by others cannot be dealt what they hold.
+                prop_assert!(together.is_err(), "{}", name);
+                prop_assert!(made_by_all(policy, &brief).iter().all(Result::is_err), "{}", name);
+                continue;
+            }
             prop_assert_eq!(together.is_ok(), reference.is_some(), "{}", name);
             for (rank, part) in brief.hosts.all().zip(made_by_all(policy, &brief)) {
                 let Some(reference) = &reference else {

@@ -26,13 +26,16 @@ fn main() {
             .nth(at)
             .map_or(default, |word| word.parse().unwrap())
     };
-    let (limit, mut state) = (Duration::from_secs(number(1, 60)), number(2, 1));
+    let limit = Duration::from_secs(number(1, 60));
+    let mut state = number(2, 1);
     let crop = Transform::RandomResizedCrop(RandomResizedCrop::new(Size::square(32)));
     let pipeline = Pipeline::new(&[crop], Dtype::Uint8, Layout::Chw).unwrap();
     let files = fixtures();
     let mut scratch = Scratch::default();
     let mut result = vec![0; pipeline.output().bytes];
-    let (start, mut tries, mut decodes) = (Instant::now(), 0_u64, 0_u64);
+    let start = Instant::now();
+    let mut tries = 0_u64;
+    let mut decodes = 0_u64;
     while start.elapsed() < limit {
         let seed = state;
         let file = &files[next(&mut state) as usize % files.len()];

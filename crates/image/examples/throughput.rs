@@ -27,7 +27,8 @@ fn main() {
     let number =
         |at: usize, default: usize| args.get(at).map_or(default, |word| word.parse().unwrap());
     let files = load(Path::new(&args[1]));
-    let (threads, seconds) = (number(2, 1), number(3, 5));
+    let threads = number(2, 1);
+    let seconds = number(3, 5);
     let mode = args.get(4).map_or("train", String::as_str);
     let (done, took, busy) = measure(&files, threads, Duration::from_secs(seconds as u64), mode);
     let rate = done as f64 / took.as_secs_f64();

@@ -5,11 +5,11 @@
 use std::num::NonZeroU16;
 
 use foresee_core::homes::Home;
-use foresee_core::ids::{Rank, SampleId, TierId};
+use foresee_core::ids::{Host, Rank, SampleId, TierId};
 use foresee_core::model::{Hosts, Model, Origin, Scope};
 use foresee_core::policy::{Brief, Keeping, Part};
 use foresee_core::tier_map::TierMap;
-use foresee_core::units::Seconds;
+use foresee_core::units::{Pace, Seconds};
 
 struct TierHosts {
     scope: Scope,
@@ -163,15 +163,16 @@ impl Copies {
             *copies += 1;
         }
         let earliest = &mut self.earliest[place];
+        let known_since = rounded_up(since);
         if *earliest == f32::INFINITY {
-            self.arriving.record(rounded_up(since));
+            self.arriving.record(known_since);
         }
         if since.0 < f64::from(*earliest) {
-            *earliest = rounded_up(since);
+            *earliest = known_since;
             self.holders[place] = rank;
         }
-        if let Some(local) = there.hosts.get_mut(self.hosts.host(rank).index()) {
-            local[sample.index()] = self.hosts.place_on_host(rank);
+        if !there.hosts.is_empty() {
+            there.record(sample, rank, &self.hosts);
         }
     }
 
@@ -230,48 +231,71 @@ impl Copies {
     ) -> Option<Origin> {
         let first = sample.index() * self.tiers.len();
         let copies = &self.earliest[first..first + self.tiers.len()];
-        let mut best: Option<Origin> = None;
+        // Only which tier and its pace are carried through the loop: this is asked at every access.
+        let mut best = None;
+        let mut least = Pace(f64::INFINITY);
         for (index, (&since, there)) in copies.iter().zip(&self.tiers).enumerate() {
             if f64::from(since) > at.0 {
                 continue;
             }
-            let earliest = Home {
-                rank: self.holders[first + index],
-                tier: TierId(index as u8 + 1),
-            };
-            let origin = there.origin(sample, rank, &self.hosts, earliest);
-            if best.is_none_or(|best| model.cached(origin) < model.cached(best)) {
-                best = Some(origin);
+            let pace =
+                model.cached(there.origin(sample, rank, &self.hosts, self.home(first, index)));
+            if let Some(pace) = pace.filter(|pace| best.is_none() || *pace < least) {
+                best = Some(index);
+                least = pace;
             }
         }
-        best
+        let best = best?;
+        let earliest = self.home(first, best);
+        Some(self.tiers[best].origin(sample, rank, &self.hosts, earliest))
+    }
+
+    /// Where the earliest copy in a tier is, of a sample that begins at `first`.
+    #[inline]
+    fn home(&self, first: usize, index: usize) -> Home {
+        Home {
+            rank: self.holders[first + index],
+            tier: TierId(index as u8 + 1),
+        }
     }
 }
 
 impl TierHosts {
+    /// `rank` has a copy, which others of its host may ask for.
+    fn record(&mut self, sample: SampleId, rank: Rank, hosts: &Hosts) {
+        self.hosts[hosts.host(rank).index()][sample.index()] = hosts.place_on_host(rank);
+    }
+
     /// How `rank` gets a sample, the earliest copy of which is at `earliest`.
     #[inline]
     fn origin(&self, sample: SampleId, rank: Rank, hosts: &Hosts, earliest: Home) -> Origin {
-        let tier = earliest.tier;
-        let host = hosts.host(rank);
-        let local = self
-            .hosts
-            .get(host.index())
-            .and_then(|local| local[sample.index()]);
-        match (self.scope, local) {
-            (Scope::Global, _) | (Scope::Host, Some(_)) => Origin::Tier(tier),
-            (Scope::Rank, Some(place)) => Origin::HostPeer {
+        let Home { rank: holder, tier } = earliest;
+        if self.scope == Scope::Global {
+            return Origin::Tier(tier);
+        }
+        // Where a host has one rank, whatever is elsewhere is on another host.
+        let near = if self.hosts.is_empty() {
+            None
+        } else {
+            self.on_host(sample, tier, hosts.host(rank), hosts)
+        };
+        near.unwrap_or(Origin::Peer { rank: holder, tier })
+    }
+
+    /// A copy of a host's own.
+    fn on_host(&self, sample: SampleId, tier: TierId, host: Host, hosts: &Hosts) -> Option<Origin> {
+        let place = self.hosts.get(host.index())?[sample.index()]?;
+        Some(match self.scope {
+            Scope::Rank => Origin::HostPeer {
                 rank: hosts.rank_at(host, place),
                 tier,
             },
-            (Scope::Rank | Scope::Host, None) => Origin::Peer {
-                rank: earliest.rank,
-                tier,
-            },
-        }
+            Scope::Host | Scope::Global => Origin::Tier(tier),
+        })
     }
 }
 
+#[inline]
 fn rounded_up(time: Seconds) -> f32 {
     let near = time.0 as f32;
     if f64::from(near) < time.0 {

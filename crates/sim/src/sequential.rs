@@ -49,7 +49,11 @@ struct RankState {
     rank: Rank,
     engine: Engine,
     /// How many threads stage.
-    stagers: u32,
+    stagers: f64,
+    /// What they write a byte in, while all of them do.
+    stage_write: Pace,
+    /// Whether the engine was left without space for the next sample.
+    full: bool,
     /// When the staging threads are done with what they were given.
     staging_clock: Seconds,
     /// When the space that the next sample needs was freed.
@@ -169,9 +173,9 @@ impl RankState {
         }
     }
 
-    /// Counts a read and keeps the source busy until its bytes are `fetched`.
-    fn account(&mut self, shared: &mut Shared, read: &Read, fetched: Seconds) {
-        let took = shared.model.fetch(read.origin, read.pace, read.bytes);
+    /// Counts a read that took a thread so long and keeps the source busy until its bytes are `fetched`.
+    #[inline]
+    fn account(&mut self, shared: &mut Shared, read: &Read, took: Seconds, fetched: Seconds) {
         self.tally.record(Event::Read {
             origin: read.origin,
             bytes: read.bytes,
@@ -192,7 +196,8 @@ impl RankState {
             }
             while !self.lanes[index].done && self.lanes[index].clock <= until {
                 self.settle(index);
-                let (tier, at) = (self.lanes[index].tier, self.lanes[index].clock);
+                let tier = self.lanes[index].tier;
+                let at = self.lanes[index].clock;
                 let mut sight = self.sight(shared, at);
                 let read = match self.engine.poll(Lane::Tier(tier), &mut sight) {
                     Next::Read(read) => read,
@@ -207,9 +212,10 @@ impl RankState {
                 };
                 self.forget_evicted(shared);
                 let threads = shared.model.threads(tier);
-                let fetched = at + shared.model.fetch(read.origin, read.pace, read.bytes) / threads;
+                let took = shared.model.fetch(read.origin, read.pace, read.bytes);
+                let fetched = at + took / threads;
                 let written = fetched + shared.model.tier_write(tier) * read.bytes / threads;
-                self.account(shared, &read, fetched);
+                self.account(shared, &read, took, fetched);
                 shared.hand_over(&read, self.rank, fetched);
                 if let Some(tier) = read.keep.filter(|_| read.shared) {
                     shared.copies.record(read.sample, tier, self.rank, written);
@@ -254,33 +260,21 @@ impl RankState {
                     }
                 }
             }
-            let mut sight = self.sight(shared, at);
-            let next = match self.awaited.take() {
-                Some(awaited) => {
-                    let read = self.engine.resume(&awaited, &mut sight);
-                    read.map_or(Next::Await(awaited), Next::Read)
+            // Asked again before space is freed, the engine would answer the same.
+            if self.full {
+                if !self.free_space() {
+                    return;
                 }
-                None => self.engine.poll(Lane::Staging, &mut sight),
-            };
-            match next {
-                Next::Read(read) => {
-                    let threads = f64::from(self.stagers);
-                    let fetched =
-                        at + shared.model.fetch(read.origin, read.pace, read.bytes) / threads;
-                    let write = shared.model.stage_write_among(self.stagers);
-                    let staged = fetched + write * read.bytes / threads;
-                    self.account(shared, &read, fetched);
-                    shared.hand_over(&read, self.rank, fetched);
-                    self.keep(shared, &read, staged);
-                    self.staging_clock = staged;
-                    self.available.push_back(staged);
-                }
+                self.full = false;
+                continue;
+            }
+            match self.next_staged(shared, at) {
+                Next::Read(read) => self.staged(shared, &read, at),
                 Next::Full => {
-                    let Some((since, bytes)) = self.freed.pop_front() else {
+                    if !self.free_space() {
+                        self.full = self.engine.lacks_space();
                         return;
-                    };
-                    self.engine.release(bytes);
-                    self.space_since = self.space_since.max(since);
+                    }
                 }
                 Next::Await(awaited) => {
                     self.awaited = Some(awaited);
@@ -293,6 +287,46 @@ impl RankState {
                 Next::Done => return,
             }
         }
+    }
+
+    /// What the staging threads read next: what they stand at, or what follows.
+    #[inline]
+    fn next_staged(&mut self, shared: &Shared, at: Seconds) -> Next {
+        let mut sight = self.sight(shared, at);
+        let Some(awaited) = &self.awaited else {
+            return self.engine.poll(Lane::Staging, &mut sight);
+        };
+        match self.engine.resume(awaited, &mut sight) {
+            Some(read) => {
+                self.awaited = None;
+                Next::Read(read)
+            }
+            None => Next::Await(*awaited),
+        }
+    }
+
+    /// Stages a sample that is read from `at` on.
+    #[inline]
+    fn staged(&mut self, shared: &mut Shared, read: &Read, at: Seconds) {
+        let took = shared.model.fetch(read.origin, read.pace, read.bytes);
+        let fetched = at + took / self.stagers;
+        let staged = fetched + self.stage_write * read.bytes / self.stagers;
+        self.account(shared, read, took, fetched);
+        shared.hand_over(read, self.rank, fetched);
+        self.keep(shared, read, staged);
+        self.staging_clock = staged;
+        self.available.push_back(staged);
+    }
+
+    /// Gives the space of a sample back that was consumed; whether there was one.
+    #[inline]
+    fn free_space(&mut self) -> bool {
+        let Some((since, bytes)) = self.freed.pop_front() else {
+            return false;
+        };
+        self.engine.release(bytes);
+        self.space_since = self.space_since.max(since);
+        true
     }
 
     fn keep(&mut self, shared: &mut Shared, read: &Read, since: Seconds) {
@@ -315,18 +349,23 @@ impl RankState {
                 return None;
             }
             Consumed::Staged(bytes) => (self.available.pop_front()?, bytes),
-            Consumed::OnDemand(read) => {
-                let fetched = self.ready + shared.model.fetch(read.origin, read.pace, read.bytes);
-                let written = fetched + shared.model.stage_write() * read.bytes;
-                self.account(shared, &read, fetched);
-                self.keep(shared, &read, written);
-                self.begin(shared, written, read.bytes);
-                return Some(written);
-            }
+            Consumed::OnDemand(read) => return Some(self.read_now(shared, &read)),
         };
         self.begin(shared, had, bytes);
         self.freed.push_back((self.ready, bytes));
         Some(had)
+    }
+
+    /// The trainer reads a sample itself; returns when it has it. Apart, since it is rare where samples are staged.
+    #[inline(never)]
+    fn read_now(&mut self, shared: &mut Shared, read: &Read) -> Seconds {
+        let took = shared.model.fetch(read.origin, read.pace, read.bytes);
+        let fetched = self.ready + took;
+        let written = fetched + shared.model.stage_write() * read.bytes;
+        self.account(shared, read, took, fetched);
+        self.keep(shared, read, written);
+        self.begin(shared, written, read.bytes);
+        written
     }
 
     /// The trainer begins with a sample that is there since `had`.
@@ -384,7 +423,9 @@ impl<'a> Run<'a> {
 
     fn finish(mut self, policy: &str, progress: &mut impl FnMut(u64)) -> Outcome {
         let layout = &self.job.brief.layout;
-        let (mut now, mut first_batch, mut done) = (self.startup, self.startup, 0u64);
+        let mut now = self.startup;
+        let mut first_batch = self.startup;
+        let mut done = 0u64;
         let mut epoch_ends_s = Vec::new();
         for epoch in 0..self.job.brief.orders.epochs() {
             for step in (0..layout.steps()).map(Step) {
@@ -449,7 +490,9 @@ fn rank_state(job: &Job, part: Part) -> RankState {
     RankState {
         rank,
         engine,
-        stagers,
+        stagers: f64::from(stagers),
+        stage_write: job.model.stage_write_among(stagers),
+        full: false,
         staging_clock: Seconds::ZERO,
         space_since: Seconds::ZERO,
         available: VecDeque::new(),

@@ -214,10 +214,8 @@ fn threads_of_a_tier_help_to_stage_unless_it_is_switched_off() {
 fn moves_a_sixth_less_than_frequency_placement_at_twice_the_room() {
     // 16 ranks, K = 2 S, 45 epochs.
     let case = Case::new(16, 16_000, 45, "{ fixed = 1.0 }", &[2000.0]);
-    let (ours, theirs) = (
-        outside(&case.run("foresee")) as f64,
-        outside(&case.run("nopfs")) as f64,
-    );
+    let ours = outside(&case.run("foresee")) as f64;
+    let theirs = outside(&case.run("nopfs")) as f64;
     assert!(ours <= 0.85 * theirs, "{:.3} of nopfs", ours / theirs);
 }
 
@@ -228,10 +226,8 @@ fn never_moves_more_than_frequency_placement_when_all_fits() {
             for epochs in [5, 20] {
                 let per_rank = (room * f64::from(samples) / f64::from(ranks)).ceil();
                 let case = Case::new(ranks, samples, epochs, "{ fixed = 1.0 }", &[per_rank]);
-                let (ours, theirs) = (
-                    outside(&case.run("foresee")) as f64,
-                    outside(&case.run("nopfs")) as f64,
-                );
+                let ours = outside(&case.run("foresee")) as f64;
+                let theirs = outside(&case.run("nopfs")) as f64;
                 assert!(
                     ours <= 1.02 * theirs,
                     "{ranks} ranks, K = {room} S, {epochs} epochs: {:.3}",
@@ -272,14 +268,17 @@ fn takes_no_longer_and_moves_no_more_than_frequency_placement_in_the_shipped_sce
         let scenario = Scenario::load(&folder.join(format!("{name}.toml")), &[]).unwrap();
         let job = Job::new(&scenario).unwrap();
         let run = |policy: &str| simulate(&job, by_name(policy).unwrap(), |_| ());
-        let (ours, theirs) = (run("foresee"), run("nopfs"));
-        let (ours_s, theirs_s) = (ours.total_s.unwrap(), theirs.total_s.unwrap());
+        let ours = run("foresee");
+        let theirs = run("nopfs");
+        let ours_s = ours.total_s.unwrap();
+        let theirs_s = theirs.total_s.unwrap();
         assert!(
             ours_s <= 1.01 * theirs_s,
             "{name}: {ours_s} s against {theirs_s} s"
         );
         if name != "cosmoflow-512" {
-            let (ours, theirs) = (outside(&ours) as f64, outside(&theirs) as f64);
+            let ours = outside(&ours) as f64;
+            let theirs = outside(&theirs) as f64;
             assert!(
                 ours <= 1.02 * theirs,
                 "{name}, K > S: {:.3} of nopfs",

@@ -65,7 +65,9 @@ fn policy_s(job: &Job, policy: &str) -> f64 {
 #[test]
 fn reproduces_the_published_table() {
     let comparisons = SCENARIOS.map(|name| compare(&job(name, &[]), &POLICIES, |_, _| ()));
-    let (mut within_2, mut within_6, mut supported) = (0, 0, 0);
+    let mut within_2 = 0;
+    let mut within_6 = 0;
+    let mut supported = 0;
     for (policy, published) in PUBLISHED {
         for (comparison, published) in comparisons.iter().zip(published) {
             let Some(published) = published else {
@@ -100,7 +102,8 @@ fn published_order_holds(comparison: &Comparison, index: usize) {
             if let (Some(a), Some(b)) = (a[index], b[index])
                 && a * 1.02 < b
             {
-                let (fast, slow) = (total_s(comparison, faster), total_s(comparison, slower));
+                let fast = total_s(comparison, faster);
+                let slow = total_s(comparison, slower);
                 assert!(
                     fast < slow,
                     "{}: {faster} {fast:?} before {slower} {slow:?}",
@@ -129,7 +132,8 @@ fn the_staging_buffer_alone_takes_2_76_hours_whatever_its_size() {
 fn eighty_gigabytes_of_slow_storage_are_as_good_as_forty_of_memory() {
     // Figure 8 of HDMLP: S3, a staging buffer of 4 GB, and storage of 100 MB/s for two threads.
     let hours = |policy: &str, memory: u32, slow: u32| {
-        let (memory, slow) = (memory * 1024, slow * 1024);
+        let memory = memory * 1024;
+        let slow = slow * 1024;
         let sets = [
             "system.tier.0.capacity_mb=4096".to_owned(),
             format!("system.tier.1.capacity_mb={memory}"),
@@ -141,11 +145,9 @@ fn eighty_gigabytes_of_slow_storage_are_as_good_as_forty_of_memory() {
         policy_s(&job("hdmlp-s3", &sets), policy) / 3600.0
     };
     for policy in ["nopfs", "foresee"] {
-        let (none, memory, slow) = (
-            hours(policy, 0, 0),
-            hours(policy, 40, 0),
-            hours(policy, 0, 80),
-        );
+        let none = hours(policy, 0, 0);
+        let memory = hours(policy, 40, 0);
+        let slow = hours(policy, 0, 80);
         assert!(
             (none - 2.76).abs() < 0.03,
             "{policy} without tiers: {none:.3} h"
@@ -192,7 +194,8 @@ fn locality_aware_loading_saves_what_the_closed_form_says() {
         share: 1.0,
         rate: 200.0,
     };
-    let (distributed, local) = (epoch_s("distributed-cache"), epoch_s("locality-aware"));
+    let distributed = epoch_s("distributed-cache");
+    let local = epoch_s("locality-aware");
     let expected = epoch.distributed_cache_s(cache);
     assert!(
         (distributed / expected - 1.0).abs() < 0.05,

@@ -1396,7 +1396,8 @@ impl Mutation {
             .chain([text.len()])
             .collect();
         let span = |one: &Index, other: &Index| {
-            let (one, other) = (*one.get(&bounds), *other.get(&bounds));
+            let one = *one.get(&bounds);
+            let other = *other.get(&bounds);
             (one.min(other), one.max(other).min(one.min(other) + 30))
         };
         let floor = |mut at: usize| {

@@ -125,6 +125,12 @@ impl Lanes {
         self.served.iter().any(|lane| lane.busy > 0)
     }
 
+    /// Whether nothing is left to bring into any tier, and nothing on its way there.
+    pub fn are_tiers_filled(&self) -> bool {
+        let mut tiers = self.served.iter().skip(1).filter(|lane| lane.threads > 0);
+        tiers.all(|lane| lane.answer == Answer::Done && lane.busy == 0)
+    }
+
     /// How many threads serve a lane now.
     #[inline]
     pub fn busy(&self, lane: Lane) -> u32 {

@@ -262,8 +262,10 @@ impl Engine {
                 access: next,
                 taken,
             };
-            let read = self.resume(&awaited, outlook);
-            return read.map_or(Next::Await(awaited), Next::Read);
+            return match self.route(&awaited, outlook) {
+                Some(route) => Next::Read(self.read(next, route, outlook)),
+                None => Next::Await(awaited),
+            };
         }
         Next::Done
     }
@@ -463,14 +465,18 @@ impl Engine {
                 Queued::OnDemand(next) => next,
             },
         };
+        Some(Consumed::OnDemand(self.read_now(on_demand, outlook)))
+    }
+
+    /// The read of a sample that nobody staged. Apart, since it is rare where samples are staged.
+    #[inline(never)]
+    fn read_now(&mut self, next: Upcoming, outlook: &mut impl Outlook) -> Read {
         let now = Awaited {
-            access: on_demand,
+            access: next,
             taken: false,
         };
-        let read = self
-            .resume(&now, outlook)
-            .unwrap_or_else(|| self.give_up(&now, outlook));
-        Some(Consumed::OnDemand(read))
+        self.resume(&now, outlook)
+            .unwrap_or_else(|| self.give_up(&now, outlook))
     }
 
     /// Whether the trainer's next sample has been given to the staging threads.
@@ -508,6 +514,12 @@ impl Engine {
             Bytes(self.staging_capacity.0.saturating_sub(self.staging_used.0)),
             self.staging_capacity,
         )
+    }
+
+    /// Whether it answers `Full` for want of space, until some is released; else it does until more is consumed.
+    #[inline]
+    pub fn lacks_space(&self) -> bool {
+        self.queue.len() < LOOKAHEAD_MAX
     }
 
     /// Whether this rank itself reads a sample to keep it, or a copy of it, at present.

@@ -69,7 +69,8 @@ impl ReuseKeeper {
         space: &mut Space<'_>,
         outlook: &mut impl Outlook,
     ) {
-        let (sample, now) = (read.sample, space.now);
+        let sample = read.sample;
+        let now = space.now;
         if self.epoch < now.epoch {
             self.epoch = now.epoch;
             // From now on, not after it: what is used in this very step stays, too.

@@ -18,6 +18,13 @@ const BLOCK_BYTES: u64 = 128 << 10;
 /// are as large as memory in proportion to the samples allows.
 const BLOCK_BYTES_PER_SAMPLE: u64 = 8;
 
+/// A job of more epochs is one whose end nobody knows: nobody trains for so many.
+const EPOCHS_KNOWN_MAX: u32 = 1 << 16;
+
+/// Epochs of such a job that are looked at. Over many epochs all ranks use a sample about as often, so that who uses it
+/// most in the first of them is as good a home as any.
+const EPOCHS_LOOKED_AT: u32 = 128;
+
 /// Accesses that are drawn before they are counted: the counts lie all over memory, and looks at them overlap.
 const DRAWN_AHEAD: usize = 256;
 
@@ -31,8 +38,8 @@ pub struct Favourite {
 }
 
 impl Foresight {
-    /// For each sample of a range: who uses it most often over the job. Ranges are independent of each other, so ranks
-    /// or threads can share the work.
+    /// For each sample of a range: who uses it most often over the job, or over its first epochs where its end is not
+    /// known. Ranges are independent of each other, so ranks or threads can share the work.
     ///
     /// # Panics
     ///
@@ -43,7 +50,8 @@ impl Foresight {
             samples.end <= known,
             "samples {samples:?} of a catalog of {known}"
         );
-        let (epochs, world) = (self.job.epochs.count() as usize, self.job.layout.world());
+        let epochs = self.looked_at() as usize;
+        let world = self.job.layout.world();
         let mut favourites = Vec::with_capacity(samples.len());
         if epochs == 0 {
             favourites.resize(
@@ -100,17 +108,25 @@ impl Foresight {
     /// What one call of [`Foresight::favourites`] for all samples takes beside its answer.
     pub(super) fn scratch_bytes(&self) -> u64 {
         let samples = u64::from(self.job.epochs.orders().samples());
-        let users = self.block_len().min(samples) * u64::from(self.job.epochs.count());
+        let users = self.block_len().min(samples) * u64::from(self.looked_at());
         (users + u64::from(self.job.layout.world()) + 1) * size_of::<u32>() as u64
+    }
+
+    /// Epochs that favourites are found by.
+    fn looked_at(&self) -> u32 {
+        match self.job.epochs.count() {
+            known @ ..=EPOCHS_KNOWN_MAX => known,
+            _ => EPOCHS_LOOKED_AT,
+        }
     }
 
     /// Samples of a block: one at least, however many epochs there are.
     fn block_len(&self) -> u64 {
         let epochs = &self.job.epochs;
-        let row_bytes = u64::from(epochs.count().max(1)) * size_of::<Rank>() as u64;
+        let row_bytes = u64::from(self.looked_at().max(1)) * size_of::<Rank>() as u64;
         let large = BLOCK_BYTES_PER_SAMPLE * u64::from(epochs.orders().samples());
         let makes_tables_anew =
-            epochs.orders().window_epochs().is_some() && epochs.kept() < epochs.count();
+            epochs.orders().window_epochs().is_some() && epochs.kept() < self.looked_at();
         let block_bytes = if makes_tables_anew {
             BLOCK_BYTES.max(large)
         } else {
@@ -121,12 +137,12 @@ impl Foresight {
 
     /// Writes a row for each sample: its user in each epoch, or the number of ranks where it has none.
     fn note_users(&self, samples: Range<u32>, rows: &mut [Rank]) {
-        let (epochs, layout) = (&self.job.epochs, &self.job.layout);
+        let epochs = &self.job.epochs;
+        let layout = &self.job.layout;
         let nobody = Rank(layout.world());
-        for epoch in (0..epochs.count()).map(Epoch) {
-            let mut cells = rows[epoch.index()..]
-                .iter_mut()
-                .step_by(epochs.count() as usize);
+        let looked_at = self.looked_at();
+        for epoch in (0..looked_at).map(Epoch) {
+            let mut cells = rows[epoch.index()..].iter_mut().step_by(looked_at as usize);
             epochs.with(epoch, |order| {
                 order.each_position(samples.clone().map(SampleId), |position| {
                     let slot = position.and_then(|position| layout.slot(position));
@@ -172,6 +188,25 @@ fn count(drawn: &mut Vec<SampleId>, frequency: &mut [u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Hosts;
+    use crate::stream::{Deal, Layout, LayoutSpec, Orders, Shuffle, Tail};
+
+    #[test]
+    fn a_job_without_a_known_end_is_judged_by_its_first_epochs() {
+        let favourites = |epochs| {
+            let orders = Orders::new(Shuffle::Feistel { seed: 1 }, 40, epochs).unwrap();
+            let layout = Layout::new(LayoutSpec {
+                positions: 40,
+                world: 4,
+                global_batch: 8,
+                deal: Deal::Blocked,
+                tail: Tail::Pad,
+                drop_last: false,
+            });
+            Foresight::new(orders, layout.unwrap(), Hosts::new(4, 1)).favourites(0..40)
+        };
+        assert_eq!(favourites(1 << 31), favourites(EPOCHS_LOOKED_AT));
+    }
 
     #[test]
     fn of_equally_frequent_ranks_the_first_wins_and_counters_are_left_clean() {

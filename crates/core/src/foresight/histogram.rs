@@ -66,7 +66,8 @@ impl Foresight {
     /// When there is no bin.
     pub fn reuse_histogram(&self, host: Host, bins: usize) -> Histogram {
         assert!(bins > 0, "a histogram without bins");
-        let (epochs, ranks) = (&self.job.epochs, self.ranks(By::Host(host)));
+        let epochs = &self.job.epochs;
+        let ranks = self.ranks(By::Host(host));
         let samples = u64::from(epochs.orders().samples());
         let taken = (LOOKS_MAX / u64::from(epochs.count().max(1))).clamp(1, samples);
         let mut last_used: Vec<Option<u64>> = vec![None; taken as usize];
@@ -106,7 +107,8 @@ mod tests {
     fn bins_double_until_they_cover_whatever_the_order() {
         let distances = [0, 1, 2, 3, 5, 8, 13, 21, 34];
         for bins in 1..8 {
-            let (mut forth, mut back) = (Histogram::new(bins), Histogram::new(bins));
+            let mut forth = Histogram::new(bins);
+            let mut back = Histogram::new(bins);
             for (&distance, &from_end) in distances.iter().zip(distances.iter().rev()) {
                 forth.add(distance);
                 back.add(from_end);

@@ -81,7 +81,8 @@ impl Curve {
 
     /// The aggregate throughput of `readers` readers.
     pub fn at(&self, readers: u32) -> Rate {
-        let (first, last) = (self.points[0], self.points[self.points.len() - 1]);
+        let first = self.points[0];
+        let last = self.points[self.points.len() - 1];
         if readers < first.0 || readers > last.0 {
             return Rate(match self.beyond {
                 Beyond::Clamp if readers < first.0 => first.1,

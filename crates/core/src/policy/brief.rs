@@ -107,4 +107,23 @@ impl Brief {
             )),
         }
     }
+
+    /// For policies that deal batches by holder: ranks must know the same of each other's tiers, or some samples would be
+    /// trained on twice and others not at all.
+    pub(super) fn refuse_local_alone(&self) -> Result<(), Unsupported> {
+        match self.assignment {
+            Assignment::Local => self.refuse_alone(),
+            Assignment::Order => Ok(()),
+        }
+    }
+
+    /// The same, whatever the job asks for.
+    pub(super) fn refuse_alone(&self) -> Result<(), Unsupported> {
+        if self.peers || self.hosts.ranks() == 1 {
+            return Ok(());
+        }
+        Err(Unsupported(
+            "batches are dealt by holder, which needs ranks that serve each other".into(),
+        ))
+    }
 }

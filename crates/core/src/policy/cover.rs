@@ -264,7 +264,8 @@ impl<'a> Cover<'a> {
         let mut best: Option<(Bytes, usize, usize, usize)> = None;
         for (place, &(size, _)) in tenants.iter().enumerate().take(PAIR_TENANTS_MAX) {
             // The smallest with the largest that fits beside it, and so on inwards.
-            let (mut low, mut high) = (0, waiting.len().min(PAIR_WAITING_MAX));
+            let mut low = 0;
+            let mut high = waiting.len().min(PAIR_WAITING_MAX);
             while low + 1 < high {
                 let pair = waiting[low].0 + waiting[high - 1].0;
                 if pair > size + gap {
@@ -281,7 +282,8 @@ impl<'a> Cover<'a> {
         let Some((gain, leaving, low, high)) = best else {
             return;
         };
-        let (second, first) = (waiting.remove(high), waiting.remove(low));
+        let second = waiting.remove(high);
+        let first = waiting.remove(low);
         let outgoing = std::mem::replace(&mut tenants[leaving], first);
         tenants.push(second);
         self.homes.set(outgoing.1, None);

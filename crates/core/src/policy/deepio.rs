@@ -19,6 +19,7 @@ impl Policy for Ordered {
     }
 
     fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
+        brief.refuse_local_alone()?;
         Ok(Spread::new(brief, Some(MEMORY)).into_parts(brief, Delivery::AheadIfHeld))
     }
 }

@@ -2,7 +2,7 @@
 //! tiers of all ranks before training; a rank reads from its own tiers, from peers, and the rest from the source.
 
 use super::placement::Spread;
-use super::{Brief, Delivery, Parts, Policy, Share, Unsupported};
+use super::{Brief, Delivery, Holders, Parts, Policy, Share, Unsupported};
 
 pub(super) struct DistributedCache;
 
@@ -12,6 +12,11 @@ impl Policy for DistributedCache {
     }
 
     fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
+        brief.refuse_local_alone()?;
         Ok(Spread::new(brief, None).into_parts(brief, Delivery::Ahead))
+    }
+
+    fn holders(&self, brief: &Brief) -> Option<Holders> {
+        Some(Spread::new(brief, None).into_holders())
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::placement::{Room, Spread, dealt_by, kept_at_home};
-use super::{Brief, Delivery, Part, Parts, Policy, Routes, Share, Unsupported};
+use super::{Brief, Delivery, Holders, Part, Parts, Policy, Routes, Share, Unsupported};
 use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, Step, TierId};
 use crate::units::Bytes;
@@ -21,6 +21,7 @@ impl Policy for Dynamic {
 
     fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
         check_memory(brief)?;
+        brief.refuse_local_alone()?;
         let homes = Arc::new(first_readers(brief));
         let orders = dealt_by(brief, &homes);
         Ok(Box::new(move |rank| Part {
@@ -30,6 +31,13 @@ impl Policy for Dynamic {
             keeping: kept_at_home(brief, &homes, rank),
             ..Part::cacheless(brief, rank)
         }))
+    }
+
+    fn holders(&self, brief: &Brief) -> Option<Holders> {
+        Some(Holders {
+            homes: Arc::new(first_readers(brief)),
+            turns: None,
+        })
     }
 }
 
@@ -70,9 +78,14 @@ impl Policy for Preload {
 
     fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {
         check_memory(brief)?;
+        brief.refuse_local_alone()?;
         let spread = Spread::new(brief, Some(MEMORY));
         check_placed(brief, &spread.homes)?;
         Ok(spread.into_parts(brief, Delivery::Ahead))
+    }
+
+    fn holders(&self, brief: &Brief) -> Option<Holders> {
+        Some(Spread::new(brief, Some(MEMORY)).into_holders())
     }
 }
 

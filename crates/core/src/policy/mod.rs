@@ -173,12 +173,6 @@ pub enum OnlySimulated {
     /// [`Delivery::AheadIfHeld`].
     #[error("it reads on demand what nobody holds")]
     AheadIfHeld,
-    /// [`Part::filling`].
-    #[error("it fills tiers before training")]
-    Filling,
-    /// [`Part::lockstep_epochs`].
-    #[error("its ranks read the source in lockstep")]
-    Lockstep,
 }
 
 impl Part {
@@ -189,20 +183,33 @@ impl Part {
             orders: _,
             delivery,
             routes: _,
-            filling,
-            lockstep_epochs,
+            // By the tiers' threads, before anything is staged ([`Part::filled_by_threads`]).
+            filling: _,
+            // Trainers step together by themselves.
+            lockstep_epochs: _,
             keeping: _,
             held: _,
         } = self;
         match delivery {
-            Delivery::Instant => return Some(OnlySimulated::Instant),
-            Delivery::AheadIfHeld => return Some(OnlySimulated::AheadIfHeld),
-            Delivery::OnDemand | Delivery::Ahead => {}
+            Delivery::Instant => Some(OnlySimulated::Instant),
+            Delivery::AheadIfHeld => Some(OnlySimulated::AheadIfHeld),
+            Delivery::OnDemand | Delivery::Ahead => None,
         }
-        if filling.is_some() {
-            return Some(OnlySimulated::Filling);
+    }
+
+    /// The same part for a loader, in which the tiers' threads fill tiers; and whether they have to before anything is staged.
+    #[must_use]
+    pub fn filled_by_threads(mut self) -> (Self, bool) {
+        let Some(filling) = self.filling.take() else {
+            return (self, false);
+        };
+        if let Keeping::Fixed { keep, prefetch } = &mut self.keeping {
+            *prefetch = vec![Vec::new(); filling.loads.len()];
+            for (sample, tier) in keep.iter() {
+                prefetch[tier.index()].push(sample);
+            }
         }
-        (*lockstep_epochs > 0).then_some(OnlySimulated::Lockstep)
+        (self, true)
     }
 
     /// Whether the rank is to keep anything.
@@ -238,6 +245,18 @@ impl Part {
 #[error("{0}")]
 pub struct Unsupported(pub String);
 
+/// Who is to hold which sample, where a plan fixes that for good: as far as all ranks can know it without asking. One holder of
+/// each is enough.
+#[derive(Clone, Debug)]
+pub struct Holders {
+    /// Of each sample, the rank and tier that are to hold it.
+    pub homes: Arc<Homes>,
+    /// Of each sample, how many others its holder brings in before it, where that is done while training runs. Who has brought
+    /// in as many itself takes the sample to be there, rightly or not (HDMLP's heuristic). None where holders make others
+    /// wait until they have it.
+    pub turns: Option<Arc<[u32]>>,
+}
+
 /// What is common to all ranks has been worked out; gives the part of each.
 pub type Parts<'a> = Box<dyn Fn(Rank) -> Part + 'a>;
 
@@ -260,6 +279,12 @@ pub trait Policy: Sync {
     /// Each rank's part, from the shares of all in the order of their ranks. Ranks without peers have their own only. The
     /// same shares give the same parts on every rank.
     fn parts<'a>(&self, brief: &'a Brief, shares: &'a [Share]) -> Result<Parts<'a>, Unsupported>;
+
+    /// Who is to hold what, under plans that fix it for good; all ranks find the same. None where samples have homes, which the
+    /// plan names, where ranks serve nobody, or where what they hold changes.
+    fn holders(&self, _: &Brief) -> Option<Holders> {
+        None
+    }
 
     /// The first phase: the share of one rank.
     fn share(&self, brief: &Brief, rank: Rank) -> Share {

@@ -6,10 +6,12 @@
 //! a faster tier of one of them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::picked::Choice;
 use super::placement::{Room, most_used_first};
-use super::{Brief, Part, Parts, Picks, Policy, Routes, Share, Unsupported, Work};
+use super::{Brief, Holders, Part, Parts, Picks, Policy, Routes, Share, Unsupported, Work};
+use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, Rank, SampleId, Step, TierId};
 use crate::model::Scope;
 
@@ -41,6 +43,28 @@ impl Policy for NoPfs {
                 ..Part::cacheless(brief, rank)
             }
         }))
+    }
+
+    /// Whoever brings a sample in soonest. Each rank finds out what all others choose, one after another.
+    fn holders(&self, brief: &Brief) -> Option<Holders> {
+        let samples = brief.catalog.len();
+        let mut homes = Homes::none(samples);
+        let mut turns = vec![u32::MAX; samples as usize];
+        for rank in brief.hosts.all() {
+            let picks = choice(brief).of(brief, &[], rank);
+            for (tier, picked) in (0..).map(TierId).zip(&picks.by_tier) {
+                for (turn, sample) in (0..).zip(picked) {
+                    if turn < turns[sample.index()] {
+                        turns[sample.index()] = turn;
+                        homes.set(*sample, Some(Home { rank, tier }));
+                    }
+                }
+            }
+        }
+        Some(Holders {
+            homes: Arc::new(homes),
+            turns: Some(turns.into()),
+        })
     }
 }
 

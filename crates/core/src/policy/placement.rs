@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Assignment, Brief, Delivery, Filling, Keeping, Part, Parts, Routes};
+use super::{Assignment, Brief, Delivery, Filling, Holders, Keeping, Part, Parts, Routes};
 use crate::assign;
 use crate::homes::{Home, Homes};
 use crate::ids::{Epoch, Position, Rank, SampleId, Step, TierId};
@@ -141,6 +141,14 @@ impl Spread {
         Self {
             homes: Arc::new(homes),
             loads,
+        }
+    }
+
+    /// Who is to hold what.
+    pub(super) fn into_holders(self) -> Holders {
+        Holders {
+            homes: self.homes,
+            turns: None,
         }
     }
 

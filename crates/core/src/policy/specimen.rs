@@ -33,7 +33,8 @@ impl Traits {
             };
         };
         Self {
-            is_real: part.only_simulated().is_none(),
+            // A loader delivers what the order says, and nothing else.
+            is_real: part.only_simulated().is_none() && !policy.substitutes(),
             keeps: part.keeps(),
             on_demand: part.delivery == Delivery::OnDemand,
         }
@@ -102,13 +103,17 @@ mod tests {
     use crate::policy::by_name;
 
     #[test]
-    fn loaders_can_run_what_needs_no_filling_no_lockstep_and_no_miracle() {
+    fn loaders_can_run_what_keeps_the_order_reads_ahead_and_needs_no_miracle() {
         let names: Vec<&str> = real().map(super::super::Policy::name).collect();
         let expected = [
             "foresee",
             "lobster",
             "nopfs",
             "monarch",
+            "locality-aware",
+            "distributed-cache",
+            "lbann-preload",
+            "lbann-dynamic",
             "staging-buffer",
             "naive",
         ];
@@ -119,7 +124,17 @@ mod tests {
     fn policies_without_a_cache_keep_nothing_and_only_the_naive_one_reads_on_demand() {
         let keeping = real().filter(|policy| Traits::of(*policy).keeps);
         let names: Vec<&str> = keeping.map(super::super::Policy::name).collect();
-        assert_eq!(names, ["foresee", "lobster", "nopfs", "monarch"]);
+        let expected = [
+            "foresee",
+            "lobster",
+            "nopfs",
+            "monarch",
+            "locality-aware",
+            "distributed-cache",
+            "lbann-preload",
+            "lbann-dynamic",
+        ];
+        assert_eq!(names, expected);
         let on_demand = |name| Traits::of(by_name(name).unwrap()).on_demand;
         assert!(on_demand("naive") && !on_demand("foresee"));
     }

@@ -19,6 +19,30 @@ pub(crate) struct Tier {
     write_mb_per_s: u32,
 }
 
+/// Staged samples up to which a read that takes long cannot be hidden.
+const FEW_STAGED: u64 = 16;
+
+/// Staged samples that hide it.
+const LARGE_STAGING: u64 = 200;
+
+/// Why `foresee` can take longer than a policy that reads more from the source.
+#[derive(Clone, Debug)]
+pub(crate) enum Cause {
+    /// A tier or the network is slower than the source, as told here.
+    SlowOrigin(String),
+    /// The staging buffer holds so few samples, and some have no home.
+    FewStaged(u64),
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::SlowOrigin(told) => out.write_str(told),
+            Self::FewStaged(samples) => write!(out, "{samples} staged"),
+        }
+    }
+}
+
 /// A drawn scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
@@ -218,22 +242,72 @@ impl Case {
         f64::from(self.size_kb) / 1000.0
     }
 
-    /// What a read from a tier, or over the network, gets while nobody else reads, if a read from the source gets more.
-    /// There, each read that spares the source costs time.
-    pub(crate) fn slow_origin(&self) -> Option<String> {
-        let source = self.source_one_mb_per_s.min(self.source_link_mb_per_s);
+    /// What a lone read from the source gets, in MB/s.
+    fn source_mb_per_s(&self) -> u32 {
+        self.source_one_mb_per_s.min(self.source_link_mb_per_s)
+    }
+
+    /// What makes fewer source bytes cost time here, as docs/policies.md names it.
+    pub(crate) fn causes(&self) -> Vec<Cause> {
+        let all = [self.slow_origin(), self.few_staged()];
+        all.into_iter().flatten().collect()
+    }
+
+    /// The slowest tier, or the network, if a lone read from the source gets more than one from there.
+    fn slow_origin(&self) -> Option<Cause> {
+        let source = self.source_mb_per_s();
         let used = self.tiers.iter().filter(|tier| tier.capacity_samples > 0);
         let tiers = used.enumerate().map(|(index, tier)| {
-            let sharers = match self.contention {
-                "ranks" => 1,
-                _ => tier.threads,
-            };
-            (format!("tier {}", index + 1), tier.read_mb_per_s / sharers)
+            let rate = tier.read_mb_per_s / self.sharers(tier);
+            (format!("tier {}", index + 1), rate)
         });
         let network = (self.ranks > self.ranks_per_host)
             .then(|| ("network".to_owned(), self.network_mb_per_s));
         let (name, slowest) = tiers.chain(network).min_by_key(|(_, rate)| *rate)?;
-        (slowest < source).then(|| format!("{name} {slowest} MB/s, source {source} MB/s"))
+        let told = format!("{name} {slowest} MB/s, source {source} MB/s");
+        (slowest < source).then_some(Cause::SlowOrigin(told))
+    }
+
+    /// How many share what a tier's threads get together.
+    fn sharers(&self, tier: &Tier) -> u32 {
+        match self.contention {
+            "ranks" => 1,
+            _ => tier.threads,
+        }
+    }
+
+    /// A staging buffer of so few samples that what has no home, and is read alone, comes late.
+    fn few_staged(&self) -> Option<Cause> {
+        let kept: u64 = self.tiers.iter().map(|tier| self.kept_samples(tier)).sum();
+        let few = self.staging_samples <= FEW_STAGED && kept < u64::from(self.samples);
+        few.then_some(Cause::FewStaged(self.staging_samples))
+    }
+
+    /// What a tier of all ranks, or hosts, keeps together.
+    fn kept_samples(&self, tier: &Tier) -> u64 {
+        let owners = match tier.scope {
+            "rank" => self.ranks,
+            _ => self.ranks.div_ceil(self.ranks_per_host),
+        };
+        tier.capacity_samples * u64::from(owners)
+    }
+
+    /// The same scenario without that cause: all is as fast as the source, or the staging buffer is large.
+    pub(crate) fn without(&self, cause: &Cause) -> Self {
+        let mut changed = self.clone();
+        match cause {
+            Cause::SlowOrigin(_) => {
+                let source = self.source_mb_per_s();
+                changed.network_mb_per_s = changed.network_mb_per_s.max(source);
+                for tier in &mut changed.tiers {
+                    let all = source * self.sharers(tier);
+                    tier.read_mb_per_s = tier.read_mb_per_s.max(all);
+                    tier.write_mb_per_s = tier.write_mb_per_s.max(all);
+                }
+            }
+            Cause::FewStaged(_) => changed.staging_samples = LARGE_STAGING,
+        }
+        changed
     }
 
     /// Made ready to run.
@@ -284,6 +358,24 @@ impl Fared {
         seconds(&self.ours) / seconds(&self.best)
     }
 
+    /// The first of the causes that are there without which it is within a factor of the best other policy.
+    pub(crate) fn cause_beyond(
+        &self,
+        most: f64,
+    ) -> Result<Option<Cause>, Box<dyn std::error::Error>> {
+        for cause in self.case.causes() {
+            if Self::run(self.case.without(&cause))?.ratio() <= most {
+                return Ok(Some(cause));
+            }
+        }
+        Ok(None)
+    }
+
+    fn told_causes(&self) -> String {
+        let causes: Vec<String> = self.case.causes().iter().map(Cause::to_string).collect();
+        causes.join("; ")
+    }
+
     /// Whether it read no more from the source than anyone must.
     pub(crate) fn reads_the_minimum(&self) -> bool {
         self.ours.bytes["source"] == self.source_minimum_bytes
@@ -314,7 +406,7 @@ impl std::fmt::Display for Fared {
             self.best.policy,
             seconds(&self.best),
             self.lower_bound_s,
-            self.case.slow_origin().unwrap_or_default(),
+            self.told_causes(),
             self.case
         )
     }

@@ -271,7 +271,8 @@ fn are_alike(one: &Epochs, other: &Epochs) -> bool {
 
 fn join(group: &mut Epochs, epoch: &Epochs) {
     let count = |epochs: &Epochs| u128::from(epochs.last - epochs.first + 1);
-    let (before, more) = (count(group), count(epoch));
+    let before = count(group);
+    let more = count(epoch);
     for (origin, bytes) in &mut group.bytes {
         let other = epoch.bytes.get(origin).copied().unwrap_or(0);
         let sum = u128::from(*bytes) * before + u128::from(other) * more;

@@ -50,7 +50,8 @@ pub(super) struct Estimate {
 impl Small {
     /// A part of about so many accesses; the whole job where it has no more.
     pub(super) fn new(scenario: &Scenario, catalog: &Arc<Catalog>, accesses_max: u64) -> Self {
-        let (samples, epochs) = (catalog.len(), scenario.job.epochs);
+        let samples = catalog.len();
+        let epochs = scenario.job.epochs;
         if u64::from(samples) * u64::from(epochs) <= accesses_max {
             let part = Part {
                 one_in: 1,

@@ -95,7 +95,8 @@ pub fn local_batch(job: &Job, part: &Part, at: Where) -> Result<LocalBatch, OutO
     within("epoch", at.epoch, part.orders.epochs())?;
     within("step", at.step, layout.steps())?;
     within("rank", at.rank, layout.world())?;
-    let (rank, step) = (Rank(at.rank), Step(at.step));
+    let rank = Rank(at.rank);
+    let step = Step(at.step);
     let order = part.orders.epoch(Epoch(at.epoch));
     let homes = homes(part);
     let indices = 0..layout.local_len(rank, step);

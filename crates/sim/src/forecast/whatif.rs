@@ -51,9 +51,11 @@ pub(super) fn smallest_cache(
     if time(0.0)? <= good_s {
         return Ok(0);
     }
-    let (mut enough, mut short) = (dataset_mb, dataset_mb / 2.0);
+    let mut enough = dataset_mb;
+    let mut short = dataset_mb / 2.0;
     while Bytes::from_mb(short).0 > 0 && time(short)? <= good_s {
-        (enough, short) = (short, short / 2.0);
+        enough = short;
+        short /= 2.0;
     }
     for _ in 0..HALVINGS {
         let middle = f64::midpoint(enough, short);

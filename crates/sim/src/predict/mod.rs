@@ -101,7 +101,8 @@ impl<'a> Prediction<'a> {
             .into_iter()
             .map(|part| RankState::new(job, part))
             .collect();
-        let (mut startup, mut filled) = (Seconds::ZERO, Tally::new(tiers));
+        let mut startup = Seconds::ZERO;
+        let mut filled = Tally::new(tiers);
         if !fillings.is_empty() {
             (startup, filled) = fill::fill(job, &fillings);
             for (rank, state) in brief.hosts.all().zip(&ranks) {

@@ -50,7 +50,8 @@ impl Set {
     pub(super) fn apply(&self, root: &mut Value) -> Result<(), InputError> {
         let mut here = root;
         for (depth, part) in self.parts.iter().enumerate() {
-            let (parent, kind) = (path_of(&self.parts[..depth]), kind_of(here));
+            let parent = path_of(&self.parts[..depth]);
+            let kind = kind_of(here);
             here = match here {
                 Value::Table(table) => {
                     let is_tiers = path_of(&self.parts[..=depth]) == "system.tier";

@@ -61,7 +61,8 @@ impl Scenario {
                 "lower the sizes or the number of samples",
             ),
         };
-        let (what, remedy) = (what.to_owned(), remedy.to_owned());
+        let what = what.to_owned();
+        let remedy = remedy.to_owned();
         Err(if let SizeSpec::File(path) = &self.dataset.size_mb {
             InputError::Wrong {
                 place: path.display().to_string(),
