@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What `make demo` shows: the same training job on a slow shared storage, without a cache, with nopfs and with foresee.
+"""What `make demo` shows: the same training job on a slow shared storage, without a cache, with nopfs and with foresee; first
+on one rank, then on four that serve each other.
 
     tools/demo.py [--images N] [--mb-per-s R] [--compute-ms T] [--report FILE.html] ...
 
@@ -32,6 +33,9 @@ MEMORY_MB_PER_S = 5_000
 # What a batch holds of an image: its colours as bytes, as for a trainer that normalises on its accelerator.
 EDGE = 224
 DECODED_BYTES = 3 * EDGE * EDGE
+# The second act: processes on this machine that read one storage together, with `foresee bench --ranks`.
+RANKS = 4
+ONE_RANK, FOUR_RANKS = "Demo: a slow shared storage", f"Demo: {RANKS} ranks on a slow shared storage"
 BAR_WIDTH = 30
 REDRAW_S = 0.1
 
@@ -84,6 +88,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--latency-ms", type=number, default=2, help="what a read of it takes before its first byte")
     parser.add_argument("--memory-share", type=number, default=0.45, help="of the dataset, what memory may keep")
     parser.add_argument("--threads", type=whole, default=4, help="that read ahead")
+    parser.add_argument(
+        "--ranks-share", type=number, default=0.6, help="of the dataset, what memory of all ranks may keep"
+    )
     parser.add_argument("--cache", type=Path, default=None, help="folder for the dataset; default: the user's cache")
     parser.add_argument("--report", type=Path, default=Path("demo-report.html"), help="the page to write")
     return parser.parse_args()
@@ -130,6 +137,28 @@ def train(name: str, policy: str, folder: Path, args: argparse.Namespace, memory
         return {"name": name, "epochs": epochs, "stats": job.stats()}
 
 
+def train_together(name: str, policy: str, folder: Path, args: argparse.Namespace, memory_bytes: int) -> dict[str, Any]:
+    """One run of all ranks, each with so much memory, in step with each other as in training."""
+    bar = Bar(f"{RANKS} x {name}", 1)
+    bar.show(0)
+    words = {
+        "ranks": RANKS,
+        "policy": policy,
+        "epochs": args.epochs,
+        "batch": args.batch,
+        "staging": f"{staging_bytes(args)} B",
+        "memory": f"{memory_bytes} B",
+        "threads": args.threads,
+        "throttle": f"demo-{os.getpid()}-{RANKS}-{name}:{args.mb_per_s:g}:{args.latency_ms:g}",
+        "compute-ms": f"{args.compute_ms:g}",
+    }
+    told = [word for key, value in words.items() for word in (f"--{key}", str(value))]
+    run = json.loads(command("bench", folder, "--lockstep", "--json", *told))
+    bar.show(1)
+    bar.end()
+    return {**run, "name": name}
+
+
 def lap(before: dict[str, Any], now: dict[str, Any], total_s: float) -> dict[str, Any]:
     """What an epoch took, from the job's statistics at its two ends."""
     read = {
@@ -149,10 +178,16 @@ def decoding_mb_per_s(folder: Path, args: argparse.Namespace) -> float:
         return sum(dataset.sizes) / 1e6 / (time.monotonic() - began)
 
 
-def scenario(args: argparse.Namespace, sizes: list[int], memory_bytes: int, decoding_mb_per_s: float) -> str:
-    """The same job and machine, for the simulator (docs/scenarios.md)."""
+def scenario(
+    args: argparse.Namespace, sizes: list[int], memory_bytes: int, decoding_mb_per_s: float | None, ranks: int = 1
+) -> str:
+    """The same job and machine, for the simulator (docs/scenarios.md); without a rate of decoding, of samples as they are."""
     compute_s = -(-len(sizes) // args.batch) * args.compute_ms / 1e3
     tiers = [("staging", staging_bytes(args), args.threads), ("memory", memory_bytes, MEMORY_THREADS)]
+    decoding = f"""
+preprocess_mb_per_s = {{ {args.threads} = {decoding_mb_per_s} }}
+decoded_mb_per_mb = {DECODED_BYTES * len(sizes) / sum(sizes)}
+"""
     tier = """
 [[system.tier]]
 name = "{}"
@@ -163,13 +198,13 @@ read_mb_per_s = {{ 1 = {} }}
     return f"""
 name = "demo"
 [job]
-ranks = 1
-global_batch = {args.batch}
+ranks = {ranks}
+ranks_per_host = {ranks}
+global_batch = {args.batch * ranks}
 epochs = {args.epochs}
 shuffle = "torch"
 compute_mb_per_s = {sum(sizes) / 1e6 / max(compute_s, 1e-9)}
-preprocess_mb_per_s = {{ {args.threads} = {decoding_mb_per_s} }}
-decoded_mb_per_mb = {DECODED_BYTES * len(sizes) / sum(sizes)}
+{decoding if decoding_mb_per_s else "preprocess_mb_per_s = " + str(MEMORY_MB_PER_S)}
 [dataset]
 samples = {len(sizes)}
 size_mb = {{ file = "sizes.txt" }}
@@ -197,10 +232,12 @@ def command(*words: str | Path) -> str:
     return done.stdout
 
 
-def predict(args: argparse.Namespace, sizes: list[int], memory_bytes: int, decoding: float) -> dict[str, Any]:
+def predict(
+    args: argparse.Namespace, sizes: list[int], memory_bytes: int, decoding: float | None, ranks: int = 1
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "demo.toml"
-        path.write_text(scenario(args, sizes, memory_bytes, decoding))
+        path.write_text(scenario(args, sizes, memory_bytes, decoding, ranks))
         path.with_name("sizes.txt").write_text("".join(f"{size / 1e6}\n" for size in sizes))
         chosen = [word for policy in RUNS.values() for word in ("--policy", policy)]
         return json.loads(command("simulate", path, "--json", *chosen))
@@ -281,16 +318,37 @@ def main() -> None:
     print(table(runs))
     if args.epochs > 1:
         print(later_epochs(runs))
-    write_report(args, runs, predicted["lower_bound_s"], inputs(args, sizes, memory_bytes))
+    write_report(args.report, ONE_RANK, runs, predicted["lower_bound_s"], inputs(args, sizes, memory_bytes))
     print(f"Report:   {args.report}")
+    print()
+    many_ranks(folder, args, sizes)
 
 
-def write_report(args: argparse.Namespace, runs: list[dict], lower_bound_s: float, told: dict[str, Any]) -> None:
-    page = {"name": "Demo: a slow shared storage", "lower_bound_s": lower_bound_s, "inputs": told, "runs": runs}
+def many_ranks(folder: Path, args: argparse.Namespace, sizes: list[int]) -> None:
+    """The second act: ranks that read one storage, alone or together."""
+    memory_bytes = int(sum(sizes) * args.ranks_share / RANKS)
+    print(f"Ranks:    {RANKS} processes on the same storage, {memory_bytes / 1e6:.0f} MB of memory each,", end=" ")
+    print(f"{args.ranks_share:.0%} of the dataset together; samples as they are", flush=True)
+    print()
+    runs = [train_together(name, policy, folder, args, memory_bytes) for name, policy in RUNS.items()]
+    predicted = predict(args, sizes, memory_bytes, None, RANKS)
+    for run, policy in zip(runs, RUNS.values(), strict=True):
+        run["prediction"] = next(result for result in predicted["results"] if result["policy"] == policy)
+    print(table(runs))
+    if args.epochs > 1:
+        print(later_epochs(runs))
+    report = args.report.with_stem(f"{args.report.stem}-ranks")
+    told = inputs(args, sizes, memory_bytes) | {"job.ranks": RANKS}
+    write_report(report, FOUR_RANKS, runs, predicted["lower_bound_s"], told)
+    print(f"Report:   {report}")
+
+
+def write_report(report: Path, name: str, runs: list[dict], lower_bound_s: float, told: dict[str, Any]) -> None:
+    page = {"name": name, "lower_bound_s": lower_bound_s, "inputs": told, "runs": runs}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.json"
         path.write_text(json.dumps(page))
-        command("report", path, "--output", args.report)
+        command("report", path, "--output", report)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from . import _native
 
-    return _native.run_command(["foresee", *sys.argv[1:]])
+    again = [sys.executable, "-m", "foresee._command"]
+    return _native.run_command(again, ["foresee", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

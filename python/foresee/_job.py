@@ -5,11 +5,12 @@ import contextlib
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, TypedDict
 
-from . import _check, _launch, _native
+from . import _check, _launch, _native, _peers
 from ._dataset import Dataset
 from ._errors import ArgumentTypeError, ConfigError
 
@@ -19,6 +20,8 @@ _SHUFFLES = ("torch", "feistel", "sequential")
 _NUMBER_MAX = 2**32 - 1
 #: What the configuration allows too.
 _THREADS_MAX = 1024
+#: A program that ends serves other ranks no longer than this, whatever is configured.
+_LINGER_AT_EXIT_S = 10.0
 
 #: Jobs that are closed when the program ends.
 _open: "weakref.WeakSet[Job]" = weakref.WeakSet()
@@ -96,7 +99,7 @@ class Job(_native.Batches):
         found = _launch.find_rank(rank, world_size)
         #: What was given, and whether it was looked up for the last time: with the first batch.
         self._given = {"rank": rank, "world_size": world_size, "seed": seed}
-        self._settled, self._settling = rank is not None, threading.Lock()
+        self._settled, self._settling = False, threading.Lock()
         #: Until there is a state to go on from, how many samples a step has is nobody's but the world's.
         self._untouched = True
         self._arguments: _Arguments = {
@@ -121,8 +124,6 @@ class Job(_native.Batches):
         _open.add(self)
 
     def _made(self, arguments: _Arguments) -> _native.Job:
-        if arguments["world_size"] > 1:
-            _say_alone(arguments["rank"], arguments["world_size"])
         return _native.Job(self._reads._inner, {**arguments, "transform": self._reads._told})
 
     @property
@@ -144,9 +145,16 @@ class Job(_native.Batches):
         if self._settled:
             return
         with self._settling:
-            if not self._settled:
+            if not self._settled and self._given["rank"] is None:
                 self._follow()
-                self._settled = last
+        if last:
+            # Not with the lock: other ranks are waited for.
+            mesh = self._find_peers()
+            with self._settling:
+                if not self._settled:
+                    if mesh is not None:
+                        self._native.meet(mesh)
+                    self._settled = True
 
     def _follow(self) -> None:
         """Another world may have been started since the job was made: torch.distributed, by those who train with it."""
@@ -160,6 +168,18 @@ class Job(_native.Batches):
         if not self._untouched:
             native.load(self._native.save())
         self._native, self._arguments = native, arguments
+
+    def _find_peers(self) -> "_native.Mesh | None":
+        """The way to ranks that this one can serve, and that serve it; they wait for each other with the first batch."""
+        rank, world_size = self._arguments["rank"], self._arguments["world_size"]
+        if world_size == 1:
+            return None
+        # Whose samples are its own alone has nothing to share.
+        shares = self._arguments["assignment"] != "own"
+        mesh = _peers.mesh(self._native.peers(), rank, world_size) if shares else None
+        if mesh is None:
+            _say_alone(rank, world_size)
+        return mesh
 
     @property
     def dataset(self) -> Dataset:
@@ -244,9 +264,14 @@ class Job(_native.Batches):
         self._untouched = False
 
     def close(self) -> None:
-        """Ends the job and its reads. What was handed over stays valid. Closing twice is fine."""
+        """Ends the job and its reads. What was handed over stays valid. Closing twice is fine.
+
+        A rank that has all of its batches serves the others first until they have theirs (``peers.linger`` at most)."""
         self._settled = True
-        self._native.close(False)
+        try:
+            self._native.linger(None)
+        finally:
+            self._native.close(False)
 
     def __enter__(self) -> Self:
         return self
@@ -261,14 +286,15 @@ class Job(_native.Batches):
         arguments: dict[str, Any] = {**self._arguments}
         # It is looked up where the job is unpickled.
         del arguments["on_host"]
-        if not self._settled:
+        is_fixed = self._settled or self._given["rank"] is not None
+        if not is_fixed:
             # It may be unpickled where another world is.
             arguments |= self._given
             arguments["seed"] = self.seed
         if isinstance(shuffle := arguments["shuffle"], list) and len(shuffle) == 1:
             # One for all epochs is given as it is.
             arguments["shuffle"] = shuffle[0]
-        begun = self._settled or not self._untouched
+        begun = is_fixed or not self._untouched
         return _rebuilt, (type(self), self._reads, arguments, self.state_dict() if begun else None)
 
 
@@ -329,7 +355,13 @@ def _rebuilt(kind: type[Job], dataset: Dataset, arguments: dict[str, Any], state
 @atexit.register
 def _close_all() -> None:
     _native.end_program()
+    deadline = time.monotonic() + _LINGER_AT_EXIT_S
     for job in list(_open):
-        # The program ends: whatever is wrong with a job, the others are closed too.
+        # The program ends: whatever is wrong with a job, the others are closed too. Ctrl-C ends what is waited for.
+        try:
+            with contextlib.suppress(Exception):
+                job._native.linger(max(0.0, deadline - time.monotonic()))
+        except KeyboardInterrupt:
+            deadline = 0.0
         with contextlib.suppress(Exception):
             job._native.close(True)

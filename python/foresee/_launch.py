@@ -72,6 +72,12 @@ def find_place_on_host(environment: Mapping[str, str] = os.environ) -> tuple[int
     return next(((place, number) for place, number in told if 0 <= place < number <= _WORLD_MAX), None)
 
 
+def told(environment: Mapping[str, str] = os.environ) -> Iterator[tuple[str, int, int]]:
+    """Who says which rank of how many this process is, the first that holds first."""
+    yield from _of_torch()
+    yield from _of_launchers(environment)
+
+
 def make_seed(world_size: int, environment: Mapping[str, str] = os.environ) -> int:
     """A seed that nobody gave: the same on all ranks of a launch, and another one where launches differ."""
     if world_size == 1:
@@ -88,17 +94,17 @@ def make_seed(world_size: int, environment: Mapping[str, str] = os.environ) -> i
 
 def _found(environment: Mapping[str, str]) -> tuple[int, int]:
     """What the first that knows says, and a line of the log if others say something else."""
-    told = [*_of_torch(), *_of_launchers(environment)]
-    if not told:
+    all_told = list(told(environment))
+    if not all_told:
         tasks = environment.get("SLURM_NTASKS", "1")
         if environment.get("SLURM_PROCID") and tasks != "1":
-            _say(f"SLURM_NTASKS={tasks}, but srun did not start this process: it is rank 0 of 1; srun starts all tasks")
+            say(f"SLURM_NTASKS={tasks}, but srun did not start this process: it is rank 0 of 1; srun starts all tasks")
         return 0, 1
-    who, rank, world_size = told[0]
-    for other, its_rank, its_world in told[1:]:
+    who, rank, world_size = all_told[0]
+    for other, its_rank, its_world in all_told[1:]:
         # One launcher may start another: torchrun on each of srun's nodes.
         if world_size % its_world != 0 or (world_size == its_world and rank != its_rank):
-            _say(
+            say(
                 f"rank {rank} of {world_size} by {who}, {its_rank} of {its_world} by {other}: the first holds; give rank "
                 "and world_size if it is wrong"
             )
@@ -138,7 +144,8 @@ def _of_srun(environment: Mapping[str, str]) -> Iterator[tuple[int, int]]:
             return
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """A line of the log, once."""
     if line not in _said:
         _said.add(line)
         _log.warning("%s", line)

@@ -447,7 +447,7 @@ class DataLoader:
         """Sets the job to a step; returns how many of its batches each of the loader's is made of."""
         if self._drawn is not None:
             return self._go_to_drawn(epoch, step)
-        at, inner = self.job.position, self.job._inner
+        at, inner = self.job.position, self.job._begun()
         if at != (epoch, step) and step < self.job.steps_per_epoch:
             if step == 0 and epoch > at[0]:
                 inner.seek(epoch)
@@ -477,7 +477,7 @@ class DataLoader:
         begin = step if not self._unequal else sum(len(batch) for batch in batches[:step])
         if left:
             self._used = True
-            self.job._inner.reorder(epoch, begin, [sample for batch in batches for sample in batch])
+            self.job._begun().reorder(epoch, begin, [sample for batch in batches for sample in batch])
         return grouped
 
     def _draw_once(self) -> Any:

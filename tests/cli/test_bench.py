@@ -73,6 +73,7 @@ def test_json_has_every_key_and_adds_up(foresee, dataset):
     opened_s = bench["dataset"].pop("opened_s")
     assert bench["dataset"] == {"name": str(dataset), "samples": SAMPLES, "bytes": BYTES, "classes": 2} and opened_s > 0
     job = {"batch": 16, "epochs": 2, "seed": 7, "shuffle": "feistel", "compute_ms": 0.0, "throttle": None}
+    job |= {"assignment": "order", "ranks": None, "lockstep": False}
     assert bench["job"] == job and bench["interrupted"] is False
     stats, epochs = bench["stats"], bench["epochs"]
     assert set(stats) >= STATS
@@ -204,7 +205,7 @@ def test_bad_datasets_are_refused(foresee, dataset, tmp_path):
         (("--epochs", "0"), "--epochs"),
         (("--seed=-1",), "--seed"),
         (("--shuffle", "riffle"), "--shuffle"),
-        (("--policy", "perfect"), "choose from foresee, lobster, nopfs, monarch, staging-buffer, naive"),
+        (("--policy", "perfect"), "choose from foresee, lobster, nopfs, monarch, locality-aware, "),
         (("--throttle", "slow"), "NAME:MB_PER_S"),
         (("--throttle", "slow:fast"), "MB/s"),
         (("--throttle", "slow:1:-1"), "latency"),

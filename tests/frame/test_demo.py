@@ -40,9 +40,17 @@ def test_the_demo_compares_the_policies_and_writes_a_page(ran):
 
 def test_foresee_reads_the_source_minimum(ran):
     _, done = ran
-    row = next(line.split() for line in done.stdout.splitlines() if line.split()[:1] == ["foresee"])
-    amounts = [number for number, unit in itertools.pairwise(row) if unit == "MB"]
-    assert amounts[0] == amounts[1]
+    rows = [line.split() for line in done.stdout.splitlines() if line.split()[:1] == ["foresee"]]
+    assert len(rows) == 2, "one rank, then four"
+    for row in rows:
+        amounts = [number for number, unit in itertools.pairwise(row) if unit == "MB"]
+        assert amounts[0] == amounts[1]
+
+
+def test_a_second_page_shows_rank_by_rank(ran):
+    folder, _ = ran
+    page = (folder / "page-ranks.html").read_text(encoding="utf-8")
+    assert all(f'data-name="foresee, rank {rank}"' in page for rank in range(4))
 
 
 def test_there_is_no_bar_where_there_is_no_terminal(ran):

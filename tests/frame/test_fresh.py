@@ -87,8 +87,9 @@ class Project:
         self.git("commit", "--quiet", "--message", "A state")
 
     def start(self, **variables: str) -> subprocess.Popen:
-        # Where tests run in the background this signal may be ignored, and a shell could not undo that.
+        # Where tests run in the background these signals may be ignored, and a shell could not undo that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         return subprocess.Popen(
             [self.checkout / "tools" / "fresh.sh", self.folder],
             env={"PATH": f"{self.bin}:{SYSTEM_PATH}", "HOME": str(self.checkout.parent)} | variables,

@@ -179,10 +179,14 @@ def test_a_made_seed_is_told_and_gives_the_same_order(files):
 @pytest.mark.parametrize("policy", foresee.POLICIES)
 def test_all_policies_deliver_the_same(files, policy):
     dataset = files(40)
-    config = {"tier": [{"kind": "memory", "capacity": sum(dataset.sizes) // 2}]}
+    # LBANN's data store has all of the dataset in memory, or does not run.
+    part = 1 if policy.startswith("lbann") else 2
+    config = {"tier": [{"kind": "memory", "capacity": sum(dataset.sizes) // part}]}
     job = foresee.Job(dataset, 7, 2, seed=3, policy=policy, config=config)
     plain = foresee.Job(dataset, 7, 2, seed=3, policy="naive")
-    assert [batch.indices for batch in job] == [batch.indices for batch in plain]
+    # What is dealt by holder comes in another order within its batch.
+    order = sorted if policy == "locality-aware" else list
+    assert [order(batch.indices) for batch in job] == [order(batch.indices) for batch in plain]
 
 
 def test_a_job_with_one_list_for_all_epochs_can_be_pickled(files):

@@ -264,7 +264,7 @@ def test_a_rank_without_peers_says_so_once(script, folder):
 import sys, foresee
 dataset = foresee.Files(sys.argv[1:])
 for rank in range(2):
-    foresee.Job(dataset, 2, 1, rank=rank, world_size=2)
+    next(foresee.Job(dataset, 2, 1, rank=rank, world_size=2))
 """
     ran = script(code, *folder(4))
     said = "rank 0 of 2 runs alone: it reads what it needs by itself, nothing from other ranks\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import foresee
 import pytest
+from many import read_bytes
 
 RUN = """
 import json, sys, foresee
@@ -18,9 +19,6 @@ for batch in job:
         memoryview(data)[0]
 print(json.dumps(job.stats()))
 """
-
-# A read of a sample as strace -y shows it, whichever call it is.
-READ = r"(?:read|readv|pread64)\(\d+<[^>]*\.bin>"
 
 
 @pytest.mark.parametrize("percent", [0, 40, 100])
@@ -39,28 +37,13 @@ def test_the_source_is_read_no_more_than_the_minimum_seen_from_outside(script, f
         pytest.skip(f"strace may not: {ran.stderr.splitlines()[0]}")
     assert ran.returncode == 0, ran.stderr
     minimum = size * samples + (size * samples - capacity) * (epochs - 1)
-    # With -y, descriptors are followed by their path; a call that another thread interrupts is continued elsewhere.
     text = log.read_text()
     opens = len(re.findall(r'open(?:at)?\([^"]*"[^"]*\.bin"', text))
-    read = sum(map(int, re.findall(READ + r".*= (\d+)", text)))
-    read += resumed_reads(text)
+    read = read_bytes(log)
     stats = json.loads(ran.stdout)
     assert stats["source_minimum_bytes"] == stats["source_bytes"] == minimum
     assert opens == minimum // size
     assert read == minimum
-
-
-def resumed_reads(text: str) -> int:
-    """Bytes of reads of samples that strace shows on two lines."""
-    under_way, total = set(), 0
-    for line in text.splitlines():
-        thread = line.split()[0]
-        if re.search(READ + r".*<unfinished", line):
-            under_way.add(thread)
-        elif thread in under_way and (found := re.search(r"<\.\.\. (?:read|readv|pread64) resumed>.*= (\d+)", line)):
-            under_way.discard(thread)
-            total += int(found[1])
-    return total
 
 
 MEMORY = """

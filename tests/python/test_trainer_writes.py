@@ -23,9 +23,11 @@ with foresee.Job(foresee.Files(sys.argv[2:]), **options) as job:
 """
 
 # Calls that write to a file that is open, as strace -y shows them, and the path of the file.
-WRITE = re.compile(r"^(\d+) (?:p?writev?2?|pwrite64|ftruncate|fallocate|fsync|fdatasync|copy_file_range)\(\d+<([^>]*)>")
+WRITE = re.compile(
+    r"^(\d+) +(?:p?writev?2?|pwrite64|ftruncate|fallocate|fsync|fdatasync|copy_file_range)\(\d+<([^>]*)>"
+)
 # Calls that change a file by its name.
-CHANGE = re.compile(r'^(\d+) (?:rename|renameat2?|unlink|unlinkat|truncate)\([^"]*"([^"]*)"')
+CHANGE = re.compile(r'^(\d+) +(?:rename|renameat2?|unlink|unlinkat|truncate)\([^"]*"([^"]*)"')
 
 
 def writers(log: str, cache: str) -> dict[str, int]:

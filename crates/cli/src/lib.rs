@@ -51,15 +51,31 @@ pub fn run<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) ->
 
 /// The same for those who need the exit code as a number.
 pub fn status<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> u8 {
-    let done = match Arguments::try_parse_from(arguments) {
+    let program = std::env::current_exe().map(|path| vec![path.into_os_string()]);
+    status_of(program.unwrap_or_default(), arguments)
+}
+
+/// The same where the command is part of another program: `program` is what starts it again, before its arguments.
+pub fn status_of<T: Into<OsString> + Clone>(
+    program: Vec<OsString>,
+    arguments: impl IntoIterator<Item = T>,
+) -> u8 {
+    let given: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    let invocation = bench::Invocation {
+        program,
+        arguments: given.iter().skip(1).cloned().collect(),
+    };
+    let done = match Arguments::try_parse_from(given) {
         Ok(arguments) => match arguments.command {
             Command::Simulate(arguments) => simulate::run(&arguments).map(|()| SUCCESS),
             Command::Plan(arguments) => plan::run(&arguments).map(|()| SUCCESS),
-            Command::Bench(arguments) => bench::run(&arguments).map(|ended| match ended {
-                bench::Ended::Whole => SUCCESS,
-                bench::Ended::Interrupted => INTERRUPTED,
-                bench::Ended::Untraced => FAILED,
-            }),
+            Command::Bench(arguments) => {
+                bench::run(&arguments, &invocation).map(|ended| match ended {
+                    bench::Ended::Whole => SUCCESS,
+                    bench::Ended::Interrupted => INTERRUPTED,
+                    bench::Ended::Untraced => FAILED,
+                })
+            }
             Command::Report(arguments) => runs::run(&arguments).map(|()| SUCCESS),
         },
         // Help and version; whoever reads them may have gone away.

@@ -19,6 +19,9 @@ const RUNS_MAX: usize = 64;
 /// More points than a small chart has pixels.
 const EPOCHS_MAX: usize = 10_000;
 
+/// More rows than a page should have.
+const RANKS_MAX: usize = 1_024;
+
 /// What `foresee report` takes.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -59,6 +62,25 @@ pub(crate) struct Run {
     pub stats: Stats,
     /// What the simulator says of it: a result of `foresee simulate --json`.
     pub prediction: Option<Prediction>,
+    /// What each rank did, where there are several.
+    #[serde(default)]
+    pub ranks: Vec<OfRank>,
+}
+
+/// What one rank of a run did.
+#[derive(Debug, Deserialize)]
+pub(crate) struct OfRank {
+    pub rank: u32,
+    pub samples: u64,
+    pub stall_s: f64,
+    pub stats: RankStats,
+}
+
+/// What is shown of a rank's statistics.
+#[derive(Debug, Deserialize)]
+pub(crate) struct RankStats {
+    #[serde(default)]
+    pub origins: BTreeMap<String, Reads>,
 }
 
 /// What an epoch took.
@@ -195,6 +217,7 @@ impl Run {
             epochs,
             stats,
             prediction,
+            ranks,
         } = self;
         ensure!(!epochs.is_empty(), "epochs: empty; give one at least");
         ensure!(
@@ -211,7 +234,16 @@ impl Run {
         let predicted = prediction
             .iter()
             .flat_map(|it| [it.total_s, it.startup_s, it.stall_s]);
-        check_seconds("prediction", predicted)
+        check_seconds("prediction", predicted)?;
+        ensure!(
+            ranks.len() <= RANKS_MAX,
+            "ranks: {} are too many; give {RANKS_MAX} at most",
+            ranks.len()
+        );
+        for (at, rank) in ranks.iter().enumerate() {
+            check_seconds(format_args!("ranks[{at}].stall_s"), [rank.stall_s])?;
+        }
+        Ok(())
     }
 }
 

@@ -9,10 +9,11 @@ use toml::{Table, Value};
 
 use crate::environment::Environment;
 use crate::error::InputError;
+use crate::peers::{PEERS, Peers};
 use crate::reader::{self, Document, Keys, Override, Section, key, quoted};
 
 /// Every table of the file.
-const TABLES: &[&Keys] = &[&TOP, &STAGING, &TIER, &SOURCE, &CATALOG, &TRACE];
+const TABLES: &[&Keys] = &[&TOP, &STAGING, &TIER, &SOURCE, &CATALOG, &TRACE, &PEERS];
 
 const TOP: Keys = Keys {
     place: "at the top",
@@ -22,6 +23,7 @@ const TOP: Keys = Keys {
         key("source", "[source]", "the source"),
         key("catalog", "[catalog]", "the saved catalogs"),
         key("trace", "[trace]", "the trace"),
+        key("peers", "[peers]", "the other ranks"),
     ],
 };
 
@@ -130,6 +132,8 @@ pub struct Config {
     pub trust_catalogs: bool,
     /// The file that a trace goes to, if there is one.
     pub trace: Option<PathBuf>,
+    /// How ranks serve each other.
+    pub peers: Peers,
 }
 
 /// The staging buffer of a rank.
@@ -292,6 +296,10 @@ impl Config {
             catalog,
             trust_catalogs: catalogs.map_or(Ok(false), |section| section.flag("trust_folder"))?,
             trace: trace.filter(|path| !path.is_empty()).map(PathBuf::from),
+            peers: optional(&top, "peers", &PEERS)?
+                .map(|section| Peers::read(&section))
+                .transpose()?
+                .unwrap_or_default(),
         })
     }
 }
@@ -533,6 +541,7 @@ mod tests {
             catalog: CatalogFolder::At("catalogs".into()),
             trust_catalogs: true,
             trace: Some("trace.jsonl".into()),
+            peers: Peers::default(),
         };
         assert_eq!(parsed(text), Ok(expected));
     }
@@ -647,7 +656,7 @@ mod tests {
                 r#"staging.threads: "many" is not known; give "auto" or a whole number"#.into(),
             ),
             ("[staging]\nthread = 1", "staging.thread: unknown key; did you mean staging.threads?".into()),
-            ("ranks = 1", "ranks: unknown key; the keys here are staging, tier, source, catalog, trace".into()),
+            ("ranks = 1", "ranks: unknown key; the keys here are staging, tier, source, catalog, trace, peers".into()),
             ("[[tier]]\ncapacity = \"1 B\"", "tier[0].kind: missing; add kind = \"memory\" in [[tier]]".into()),
             (
                 "[[tier]]\nkind = \"disk\"\ncapacity = \"1 B\"",

@@ -12,16 +12,18 @@ use toml::{Table, Value};
 
 use crate::config::{CATALOG, SOURCE, STAGING, TIER, TRACE};
 use crate::error::InputError;
+use crate::peers::{PEERS, SECRET_VARIABLE};
 use crate::reader::{Keys, Override};
 
 const PREFIX: &str = "FORESEE_";
 const TIER_PREFIX: &str = "FORESEE_TIER_";
 /// Sections that are one table, with the start of their variables.
-const SECTIONS: [(&str, &str, &Keys); 4] = [
+const SECTIONS: [(&str, &str, &Keys); 5] = [
     ("FORESEE_STAGING_", "staging", &STAGING),
     ("FORESEE_SOURCE_", "source", &SOURCE),
     ("FORESEE_CATALOG_", "catalog", &CATALOG),
     ("FORESEE_TRACE_", "trace", &TRACE),
+    ("FORESEE_PEERS_", "peers", &PEERS),
 ];
 
 /// A longer value is left out where a message quotes its variable.
@@ -59,6 +61,10 @@ impl Environment {
         let mut overrides = Vec::new();
         for (name, value) in &self.0 {
             let Some(name) = name.to_str() else { continue };
+            if name == SECRET_VARIABLE {
+                // No key stands for it: a table, or what had a say in it, may be printed.
+                continue;
+            }
             if let Some((prefix, section, keys)) = SECTIONS
                 .iter()
                 .find(|(prefix, ..)| name.starts_with(prefix))
@@ -142,7 +148,9 @@ impl<'a> Variable<'a> {
     fn write(&self, table: &mut Value, path: &str) -> Option<Override> {
         // Paths and words may look like numbers.
         let value = match (self.key, self.value.trim()) {
-            ("path" | "kind", _) => Value::String(self.value.to_owned()),
+            ("path" | "kind" | "transport" | "bind" | "secret_file", _) => {
+                Value::String(self.value.to_owned())
+            }
             (_, "true") => Value::Boolean(true),
             (_, "false") => Value::Boolean(false),
             (_, value) => value

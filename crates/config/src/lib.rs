@@ -1,5 +1,5 @@
-//! `foresee.toml` and its environment: the staging buffer, the tiers, saved catalogs and the trace of a rank, as whoever
-//! trains writes them ([`Config`]).
+//! `foresee.toml` and its environment: the staging buffer, the tiers, saved catalogs and the trace of a rank, and how
+//! ranks serve each other, as whoever trains writes them ([`Config`]).
 //!
 //! [`reader`] reads TOML with care and serves every file format of foresee: an unknown key is an error, and every error
 //! ([`InputError`]) is one line with place, key and remedy.
@@ -24,6 +24,7 @@ mod config;
 mod environment;
 mod error;
 mod line;
+mod peers;
 pub mod reader;
 mod resolve;
 
@@ -33,4 +34,5 @@ pub use config::{
 pub use environment::Environment;
 pub use error::InputError;
 pub use line::{OneLine, shown};
+pub use peers::{Peers, Secret, Transport};
 pub use resolve::{Given, Resolved};

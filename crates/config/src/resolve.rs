@@ -91,6 +91,7 @@ fn read(path: &Path) -> Result<Table, InputError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Peers;
     use crate::config::{CatalogFolder, Source, Staging, Threads, Tier, TierKind};
 
     const FILE_TEXT: &str = r#"
@@ -160,6 +161,7 @@ mod tests {
             catalog: CatalogFolder::At("7".into()),
             trust_catalogs: true,
             trace: None,
+            peers: Peers::default(),
         };
         assert_eq!(config, Ok(expected));
     }

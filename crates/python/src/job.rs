@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foresee_config::{Config, Environment, Given, Threads};
 use foresee_core::ids::{Epoch, SampleId, Step};
@@ -29,12 +29,16 @@ use crate::batch::{Batch, Sample};
 use crate::convert::{from_python, into_toml, to_python};
 use crate::dataset::Dataset;
 use crate::errors::{self, Kind, error};
+use crate::mesh::Mesh;
 use crate::tensor::Tensor;
 use crate::transforms::pipeline;
 use crate::{PATIENCE, log};
 
 /// How long closing waits for reads that are under way: longer than a healthy read, shorter than a user's patience.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
+
+/// How long lingering goes on before it looks after signals.
+const LINGER: Duration = Duration::from_millis(100);
 
 const TAKEN_BY_OTHERS: &str =
     "the job ended before its epoch: somebody else takes batches from loader.job";
@@ -465,6 +469,54 @@ impl Job {
             address,
             len,
         })
+    }
+
+    /// How it may serve other ranks, as configured; `keeps`: whether it keeps anything that others could want.
+    fn peers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let spec = self.job(py)?.spec();
+        let peers = &spec.config.peers;
+        let secret = peers
+            .secret(&Environment::of_process())
+            .map_err(|wrong| errors::config(py, &wrong))?;
+        let settings = PyDict::new(py);
+        settings.set_item("transport", peers.transport.name())?;
+        settings.set_item("port", peers.port)?;
+        settings.set_item("bind", peers.bind.map(|bind| bind.to_string()))?;
+        settings.set_item(
+            "secret",
+            secret.map(|secret| PyBytes::new(py, secret.bytes())),
+        )?;
+        settings.set_item("encrypt", peers.encrypt)?;
+        settings.set_item("patience_s", peers.patience.as_secs_f64())?;
+        settings.set_item("keeps", spec.keeps())?;
+        settings.set_item("sample_bytes_max", spec.config.staging.capacity_bytes)?;
+        Ok(settings)
+    }
+
+    /// Serves other ranks, and is served by them, from the first batch on.
+    fn meet(&self, py: Python<'_>, mesh: &Mesh) -> PyResult<()> {
+        let job = self.job(py)?;
+        if let Some(open) = mesh.open() {
+            job.meet(open, job.spec().config.peers.patience);
+        }
+        Ok(())
+    }
+
+    /// Serves other ranks until nobody needs this one any more, or a time is over, where the trainer has all of an epoch: no
+    /// longer than configured, nor than `most_s`. Looks after signals meanwhile.
+    fn linger(&self, py: Python<'_>, most_s: Option<f64>) -> PyResult<()> {
+        let job = self.job(py)?;
+        let (epoch, step) = job.place();
+        if epoch == 0 || step > 0 {
+            return Ok(());
+        }
+        let most = most_s.map_or(Duration::MAX, Duration::from_secs_f64);
+        let deadline = Instant::now() + job.spec().config.peers.linger.min(most);
+        while Instant::now() < deadline && !py.detach(|| job.linger(LINGER)) {
+            log::drain(py)?;
+            py.check_signals()?;
+        }
+        Ok(())
     }
 
     /// Ends the job. At the end of the program (`now`) nothing under way is waited for.

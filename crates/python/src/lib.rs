@@ -1,7 +1,7 @@
 //! The native module of the Python package, `foresee._native`: conversions between Python and the loader, nothing else.
 //! What Python people see (arguments with their checks, ranks, seeds, exits) is in `python/foresee`.
 //!
-//! - `job`: a running job; `iterate`: iterators that lose nothing; `batch`: what it hands over; `array`, `tensor`: views of it without a copy.
+//! - `job`: a running job; `mesh`: its way to other ranks; `iterate`: iterators that lose nothing; `batch`: what it hands over; `array`, `tensor`: views of it without a copy.
 //! - `view`, `dlpack`: the buffer protocol and `DLPack`, the only places with `unsafe`.
 //! - `dataset`, `throttle`, `transforms`: what a job is made from; `convert`: plain Python values; `errors`: exceptions; `log`.
 //!
@@ -16,6 +16,7 @@ mod errors;
 mod iterate;
 mod job;
 mod log;
+mod mesh;
 mod tensor;
 mod throttle;
 mod transforms;
@@ -29,10 +30,10 @@ use pyo3::prelude::*;
 /// How long a call waits before it looks after signals: short enough for Ctrl-C to feel prompt.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Runs the `foresee` command; returns its exit code.
+/// Runs the `foresee` command, which `program` starts again; returns its exit code.
 #[pyfunction]
-fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-    py.detach(|| foresee_cli::status(arguments))
+fn run_command(py: Python<'_>, program: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| foresee_cli::status_of(program, arguments))
 }
 
 #[pymodule]
@@ -51,6 +52,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<iterate::Watch>()?;
     module.add_class::<job::Buffer>()?;
     module.add_class::<job::Job>()?;
+    module.add_class::<mesh::Mesh>()?;
     module.add_class::<tensor::Tensor>()?;
     module.add_class::<throttle::Throttle>()?;
     module.add_function(wrap_pyfunction!(transforms::check_transforms, module)?)?;

@@ -14,10 +14,8 @@ const FILES_PER_CLASS: u32 = 1281;
 const ROUNDS: u32 = 5;
 
 fn main() {
-    let (root, cache) = (
-        tempfile::tempdir().expect("a folder"),
-        tempfile::tempdir().expect("a folder"),
-    );
+    let root = tempfile::tempdir().expect("a folder");
+    let cache = tempfile::tempdir().expect("a folder");
     for class in 0..CLASSES {
         let folder = root.path().join(format!("n{class:08}"));
         fs::create_dir(&folder).expect("a class folder");

@@ -482,7 +482,8 @@ impl Drop for Block {
                 .staged
                 .give_back(offset, aligned(self.len as u64)),
             Place::Kept { offset } => {
-                let (len, after) = (aligned(self.len as u64), *self.lent_after.get_mut());
+                let len = aligned(self.len as u64);
+                let after = *self.lent_after.get_mut();
                 let mut free = self.arena.free();
                 if after == NEVER {
                     free.kept.give_back(offset, len);

@@ -8,7 +8,7 @@ use foresee_core::held::Held;
 use foresee_core::homes::{Home, Homes};
 use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{Model, Origin, SourceLoad};
-use foresee_core::policy::Threads;
+use foresee_core::policy::{Holders, Threads};
 use foresee_core::tier_map::TierMap;
 use foresee_core::units::{Bytes, Pace};
 
@@ -23,19 +23,30 @@ struct Sight {
     others: Option<Others>,
     /// Reads of the source that were given out and are not complete.
     reading: u32,
+    /// Samples that this rank has brought into its tiers: about as many as others have.
+    brought: u32,
+    /// Whether a tier is filled: that is done from the source.
+    is_filling: bool,
 }
 
 /// What a rank knows of other ranks' homes.
 struct Others {
     rank: Rank,
     homes: Arc<Homes>,
-    /// Who is to bring what to its home.
-    bringers: Bringers,
+    /// Who is to bring what to its home; nobody where holders do so themselves.
+    bringers: Option<Bringers>,
+    /// How soon holders bring in what they hold, where it is not awaited.
+    turns: Option<Arc<[u32]>>,
     /// Samples that are known to be at their home elsewhere: held there from before, or had from there, and not refused since.
     seen: TierMap,
 }
 
 impl Others {
+    /// Whether ranks hold samples for good, and bring them in themselves.
+    fn are_holders(&self) -> bool {
+        self.bringers.is_none()
+    }
+
     fn is_elsewhere(&self, sample: SampleId) -> bool {
         let home = self.homes.get(sample);
         home.is_some_and(|home| home.rank != self.rank)
@@ -51,8 +62,17 @@ impl Outlook for Sight {
         })
     }
 
-    fn elsewhere(&mut self, _: SampleId) -> Option<Origin> {
-        None
+    /// The rank that is to hold a sample for good. Whether it has it by now is known where it makes others wait, and else
+    /// guessed by the own progress.
+    fn elsewhere(&mut self, sample: SampleId) -> Option<Origin> {
+        let others = self.others.as_ref().filter(|others| others.are_holders())?;
+        let Home { rank, tier } = others.homes.get(sample)?;
+        if rank == others.rank || self.is_filling {
+            return None;
+        }
+        let turns = others.turns.as_ref();
+        let is_there = turns.is_none_or(|turns| turns[sample.index()] < self.brought);
+        is_there.then_some(Origin::Peer { rank, tier })
     }
 
     fn is_at(&mut self, sample: SampleId, tier: TierId) -> bool {
@@ -101,6 +121,7 @@ pub struct Desk {
     sight: Sight,
     /// With the staging buffer.
     tiers: usize,
+    fills_first: bool,
     record: Option<Vec<Entry>>,
 }
 
@@ -125,8 +146,11 @@ impl Desk {
                 arrived,
                 others: None,
                 reading: 0,
+                brought: 0,
+                is_filling: false,
             },
             tiers,
+            fills_first: false,
             record: record.then(Vec::new),
         }
     }
@@ -144,10 +168,48 @@ impl Desk {
         self.sight.others = Some(Others {
             rank,
             homes,
-            bringers,
+            bringers: Some(bringers),
+            turns: None,
             seen,
         });
         self
+    }
+
+    /// The same of a rank whose peers hold samples for good, as all know.
+    #[must_use]
+    pub fn among_holders(mut self, rank: Rank, holders: &Holders) -> Self {
+        self.sight.others = Some(Others {
+            rank,
+            homes: Arc::clone(&holders.homes),
+            bringers: None,
+            turns: holders.turns.clone(),
+            seen: TierMap::new(holders.homes.len(), self.tiers),
+        });
+        self
+    }
+
+    /// The same of a rank whose tiers are filled before anything is staged.
+    #[must_use]
+    pub fn filled_first(mut self, fills_first: bool) -> Self {
+        self.fills_first = fills_first;
+        self
+    }
+
+    /// Whether tiers are filled before anything is staged.
+    pub fn fills_first(&self) -> bool {
+        self.fills_first
+    }
+
+    /// Whether requests for what is to come here wait for it.
+    pub fn parks(&self) -> bool {
+        let others = self.sight.others.as_ref();
+        others.is_none_or(|others| others.turns.is_none())
+    }
+
+    /// Whether what was read for a home elsewhere is handed to it.
+    pub fn hands_over(&self) -> bool {
+        let others = self.sight.others.as_ref();
+        others.is_some_and(|others| !others.are_holders())
     }
 
     /// Whose the rank's threads are, by the plan.
@@ -167,7 +229,7 @@ impl Desk {
     /// The other rank that is to bring a sample to its home.
     pub fn bringer(&self, sample: SampleId) -> Option<Rank> {
         let others = self.sight.others.as_ref()?;
-        let bringer = others.bringers.of(sample);
+        let bringer = others.bringers.as_ref()?.of(sample);
         bringer.filter(|bringer| *bringer != others.rank)
     }
 
@@ -210,7 +272,9 @@ impl Desk {
 
     /// The next read of a lane.
     pub fn poll(&mut self, lane: Lane) -> Next {
+        self.sight.is_filling = matches!(lane, Lane::Tier(_));
         let next = self.engine.poll(lane, &mut self.sight);
+        self.sight.is_filling = false;
         if let Next::Read(read) = &next {
             self.sight.reading += u32::from(read.origin == Origin::Source);
         }
@@ -242,6 +306,7 @@ impl Desk {
         self.engine.complete(read);
         if let Some(tier) = read.keep {
             self.sight.arrived.set(read.sample, Some(tier));
+            self.sight.brought = self.sight.brought.saturating_add(1);
         }
         self.note(|| Entry::Complete(*read));
     }

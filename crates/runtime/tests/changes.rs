@@ -235,7 +235,8 @@ fn files_rewritten_in_place_with_other_sizes_are_measured_again_before_the_first
     (0..SAMPLES).for_each(|sample| world.write(sample, "second version"));
     for on_error in [OnError::Raise, OnError::Skip] {
         let (job, _) = world.job(2, on_error);
-        let (samples, stats) = (all(&job).unwrap(), job.stats());
+        let samples = all(&job).unwrap();
+        let stats = job.stats();
         Delivered {
             samples,
             stats,
@@ -277,7 +278,8 @@ fn a_file_of_another_size_behind_the_first_batch_is_named_and_the_next_start_lis
 fn a_file_replaced_by_one_of_the_same_size_and_time_is_read_anew() {
     let world = World::new().rested();
     world.run(1);
-    let (path, new) = (world.path(3), world.root.path().join("new"));
+    let path = world.path(3);
+    let new = world.root.path().join("new");
     let before = fs::metadata(&path).unwrap().modified().unwrap();
     fs::write(&new, content(3, "other")).unwrap();
     File::options()
@@ -347,10 +349,12 @@ fn nobody_looks_at_a_source_that_is_said_not_to_change() {
 #[test]
 fn a_read_that_a_write_in_place_tears_is_never_delivered() {
     let world = World::new();
-    let (path, stop) = (world.path(0), AtomicU64::new(0));
+    let path = world.path(0);
+    let stop = AtomicU64::new(0);
     let source = world.job(1, OnError::Raise).1;
     let versions = ["first", "other"].map(|version| content(0, version));
-    let (mut whole, mut torn) = (0, 0);
+    let mut whole = 0;
+    let mut torn = 0;
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut version = 0;

@@ -65,7 +65,8 @@ fn checked(job: &Job, source: &Made) -> usize {
 
 #[test]
 fn a_second_job_of_a_dataset_finds_what_the_first_one_holds_on_disk() {
-    let (source, folder) = (Made::new(100, 2, 0), tempfile::tempdir().unwrap());
+    let source = Made::new(100, 2, 0);
+    let folder = tempfile::tempdir().unwrap();
     let first = Job::new(on_disk(&source, folder.path(), 100)).unwrap();
     assert_eq!(checked(&first, &source), 300);
     let read = source.bytes_read();
@@ -85,7 +86,8 @@ fn a_second_job_of_a_dataset_finds_what_the_first_one_holds_on_disk() {
 #[test]
 fn jobs_that_share_a_tier_on_disk_take_nothing_from_each_other() {
     for policy in ["foresee", "nopfs", "lobster", "monarch"] {
-        let (source, folder) = (Made::new(200, 3, 0), tempfile::tempdir().unwrap());
+        let source = Made::new(200, 3, 0);
+        let folder = tempfile::tempdir().unwrap();
         let jobs: Vec<Arc<Job>> = (0..4)
             .map(|seed| {
                 let mut spec = on_disk(&source, folder.path(), 40);
@@ -123,7 +125,8 @@ fn kept_bytes(folder: &Path) -> u64 {
 
 #[test]
 fn a_tier_that_is_shared_keeps_the_capacity_that_it_was_opened_with() {
-    let (source, folder) = (Made::new(100, 5, 0), tempfile::tempdir().unwrap());
+    let source = Made::new(100, 5, 0);
+    let folder = tempfile::tempdir().unwrap();
     let first = Job::new(on_disk(&source, folder.path(), 50)).unwrap();
     assert_eq!(checked(&first, &source), 300);
     let second = Job::new(on_disk(&source, folder.path(), 100)).unwrap();
@@ -153,7 +156,8 @@ fn run_ranks(source: &Made, folder: &Path, ranks: u32) -> u64 {
 
 #[test]
 fn fewer_ranks_find_what_more_of_them_kept() {
-    let (source, folder) = (Made::new(100, 2, 0), tempfile::tempdir().unwrap());
+    let source = Made::new(100, 2, 0);
+    let folder = tempfile::tempdir().unwrap();
     assert_eq!(run_ranks(&source, folder.path(), 4), source.total());
     assert_eq!(
         run_ranks(&source, folder.path(), 1),
@@ -168,7 +172,8 @@ fn fewer_ranks_find_what_more_of_them_kept() {
 
 #[test]
 fn more_ranks_find_what_each_slot_kept() {
-    let (source, folder) = (Made::new(100, 2, 0), tempfile::tempdir().unwrap());
+    let source = Made::new(100, 2, 0);
+    let folder = tempfile::tempdir().unwrap();
     assert_eq!(run_ranks(&source, folder.path(), 2), source.total());
     let read = run_ranks(&source, folder.path(), 4);
     assert!(

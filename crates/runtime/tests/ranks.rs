@@ -6,179 +6,20 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foresee_config::{Threads, TierKind};
+use foresee_config::TierKind;
 use foresee_core::ids::{Rank, SampleId};
-use foresee_core::stream::{Shuffle, Tail};
+use foresee_core::stream::Shuffle;
 use foresee_runtime::job::{Asked, Job, JobError, JobSpec, OnHost};
-use foresee_runtime::transport::faulty::{Faults, Faulty};
+use foresee_runtime::transport::faulty::Faults;
 use foresee_runtime::transport::memory::{End, Network};
 
-use self::common::{Made, batches, job_spec, tier};
-
-/// Far more than any of these needs, even where each rank gives up each other rank once.
-const BOUND: Duration = Duration::from_secs(60);
-
-/// What a world is made of.
-#[derive(Clone, Debug)]
-struct Case {
-    ranks: u32,
-    /// Samples of each rank in an epoch.
-    each: u32,
-    epochs: u32,
-    batch: u32,
-    shuffle: Shuffle,
-    /// What the tiers of all ranks hold together, in percent of the dataset.
-    kept_percent: u64,
-    /// Whether all ranks take their steps together, as training does.
-    in_step: bool,
-    faults: Faults,
-}
-
-impl Case {
-    fn new(ranks: u32) -> Self {
-        Self {
-            ranks,
-            each: 40,
-            epochs: 3,
-            batch: 1,
-            shuffle: Shuffle::Torch { seed: 7 },
-            kept_percent: 102,
-            in_step: true,
-            faults: Faults::default(),
-        }
-    }
-
-    fn samples(&self) -> u32 {
-        self.ranks * self.each
-    }
-
-    /// What one rank keeps.
-    fn kept_bytes(&self, source: &Made) -> u64 {
-        source.total() * self.kept_percent / 100 / u64::from(self.ranks)
-    }
-
-    /// The fewest bytes that all ranks together can read from the source: tiers hold whole samples.
-    fn minimum(&self, source: &Made) -> u64 {
-        let sample = source.largest();
-        let held = self.kept_bytes(source) / sample * sample * u64::from(self.ranks);
-        let again = source.total().saturating_sub(held);
-        source.total() + u64::from(self.epochs - 1) * again
-    }
-}
-
-/// Jobs so far.
-static JOBS: AtomicU64 = AtomicU64::new(0);
-
-/// One rank's job. Each has a budget of its own, as processes have: jobs of one configuration would share it.
-fn spec(case: &Case, source: &Made, rank: u32) -> JobSpec {
-    let mut spec = job_spec(source);
-    spec.shuffle = case.shuffle.clone();
-    spec.batch_size = case.batch;
-    spec.epochs = case.epochs;
-    spec.tail = Tail::Exact;
-    spec.rank = rank;
-    spec.world = case.ranks;
-    let unlike_others = JOBS.fetch_add(1, Ordering::Relaxed);
-    spec.config.staging.capacity_bytes = 20 * source.largest() + unlike_others;
-    spec.config.staging.threads = Threads::Number(2);
-    spec.config.tiers = vec![tier(TierKind::Memory, case.kept_bytes(source))];
-    spec
-}
-
-/// The jobs of all ranks.
-struct World {
-    case: Case,
-    network: Arc<Network>,
-    ends: Vec<Arc<Faulty<End>>>,
-    source: Made,
-    jobs: Vec<Job>,
-}
-
-impl World {
-    fn new(case: &Case) -> Self {
-        let source = Made::equal(case.samples(), 1);
-        let network = Network::new(case.ranks);
-        let faulty = |end| Arc::new(Faulty::new(end, case.faults));
-        let ends: Vec<Arc<Faulty<End>>> = network.ends().into_iter().map(faulty).collect();
-        let job = |(rank, end): (u32, &Arc<Faulty<End>>)| {
-            let transport = Arc::<Faulty<End>>::clone(end);
-            Job::among(spec(case, &source, rank), transport).unwrap()
-        };
-        let jobs = (0..).zip(&ends).map(job).collect();
-        Self {
-            case: case.clone(),
-            network,
-            ends,
-            source,
-            jobs,
-        }
-    }
-
-    /// Lets each rank train until `stop` says that it has had enough of its batches; what each got, in order.
-    fn train(&self, stop: impl Fn(Rank, usize) -> bool + Sync) -> Vec<Vec<SampleId>> {
-        let began = Instant::now();
-        let in_step = Barrier::new(self.jobs.len());
-        let train = |rank: Rank| {
-            let mut got = Vec::new();
-            for (number, batch) in batches(&self.jobs[rank.index()]).enumerate() {
-                for sample in &batch.samples {
-                    assert_eq!(sample.lease.bytes(), self.source.content(sample.id));
-                    got.push(sample.id);
-                }
-                if stop(rank, number) {
-                    break;
-                }
-                if self.case.in_step {
-                    in_step.wait();
-                }
-            }
-            got
-        };
-        let got = thread::scope(|scope| {
-            let train = &train;
-            let ranks = (0..self.case.ranks).map(Rank);
-            let trainers: Vec<_> = ranks.map(|rank| scope.spawn(move || train(rank))).collect();
-            let joined = trainers.into_iter().map(|trainer| trainer.join().unwrap());
-            joined.collect::<Vec<_>>()
-        });
-        assert!(began.elapsed() < BOUND, "took {:?}", began.elapsed());
-        got
-    }
-
-    fn train_to_the_end(&self) -> Vec<Vec<SampleId>> {
-        self.train(|_, _| false)
-    }
-
-    /// What a rank's stream is without peers.
-    fn alone(&self, rank: u32) -> Vec<SampleId> {
-        let spec = spec(&self.case, &Made::equal(self.case.samples(), 1), rank);
-        let job = Job::new(spec).unwrap();
-        let samples = batches(&job).flat_map(|batch| batch.samples);
-        samples.map(|sample| sample.id).collect()
-    }
-
-    /// Asserts that a rank got its stream.
-    fn check_stream(&self, rank: u32, got: &[SampleId]) {
-        assert_eq!(got, self.alone(rank), "rank {rank} of {:?}", self.case);
-    }
-}
-
-/// Asserts that the ranks together got each sample once an epoch.
-fn check_epochs(case: &Case, got: &[Vec<SampleId>]) {
-    for epoch in 0..case.epochs as usize {
-        let each = case.each as usize;
-        let of_epoch = |all: &Vec<SampleId>| all[epoch * each..(epoch + 1) * each].to_vec();
-        let mut samples: Vec<SampleId> = got.iter().flat_map(of_epoch).collect();
-        samples.sort_unstable();
-        let expected: Vec<SampleId> = (0..case.samples()).map(SampleId).collect();
-        assert_eq!(samples, expected, "epoch {epoch} of {case:?}");
-    }
-}
+use self::common::world::{BOUND, Case, World, check_epochs, spec};
+use self::common::{Made, batches, tier};
 
 /// All cases of a healthy world.
 fn healthy() -> Vec<Case> {

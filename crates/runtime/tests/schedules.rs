@@ -228,9 +228,9 @@ fn a_broken_sample_is_an_error_and_what_is_behind_it_comes() {
 
 const RANKS: u32 = 2;
 
-/// The order of each epoch, dealt to the two ranks in turns. Samples 0 and 1 are read first by one rank and used more often by
-/// the other, so they are handed over; 2 and 3 are used first and most often by one rank, and then asked for by the other.
-const ORDERS: [[u32; SAMPLES as usize]; 3] = [[0, 1, 2, 3], [1, 0, 2, 3], [1, 0, 3, 2]];
+/// The order of each epoch, dealt to the two ranks in turns. Rank 0 uses samples 0, 1 and 2 twice and has room for two, so 2 has
+/// its home with 3 on rank 1: rank 0 hands it over and asks for it again. 1 is handed over by rank 1, which asks for 0.
+const ORDERS: [[u32; SAMPLES as usize]; 3] = [[0, 1, 2, 3], [2, 0, 1, 3], [0, 2, 1, 3]];
 
 /// One of two ranks that keep half of the samples each. Each has a budget of its own, as processes have.
 fn rank_of(source: &Made, rank: u32) -> JobSpec {

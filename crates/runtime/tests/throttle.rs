@@ -33,10 +33,8 @@ impl Reader {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a process");
-        let (stdin, stdout) = (
-            child.stdin.take().expect("a pipe"),
-            BufReader::new(child.stdout.take().expect("a pipe")),
-        );
+        let stdin = child.stdin.take().expect("a pipe");
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut reader = Self {
             child,
             stdin,

@@ -3,12 +3,16 @@
 //!
 //! - `throttle`: an emulated slow storage from the command line.
 //! - `trainer`: who asks for the batches; `meter`: what a terminal shows meanwhile; `interrupt`: Ctrl-C.
+//! - `ranks`: several ranks, a process each; `rank`: one of these; `merged`: their numbers as those of one job.
 //! - `text`: the results for people.
 //!
 //! What can be refused is refused before the dataset is listed: that may take minutes.
 
 mod interrupt;
+mod merged;
 mod meter;
+mod rank;
+mod ranks;
 mod text;
 mod throttle;
 mod trainer;
@@ -26,15 +30,18 @@ use foresee_config::{
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Shuffle, Tail};
 use foresee_runtime::dataset::{Dataset, Listing};
-use foresee_runtime::job::{Job, JobSpec, OnError, Stats, policies};
+use foresee_runtime::job::{Job, JobSpec, OnError, OnHost, Stats, policies};
 use foresee_runtime::source::{LocalFiles, Source, Throttled};
 use foresee_runtime::trace;
 use serde::Serialize;
 
 use self::interrupt::Interrupt;
+use self::merged::Merged;
 use self::meter::Lister;
+use self::rank::Line;
+pub(crate) use self::ranks::Invocation;
 use self::throttle::Slowness;
-use self::trainer::Lap;
+use self::trainer::{Lap, Trainer};
 use crate::table;
 
 /// What `foresee bench` takes.
@@ -64,6 +71,18 @@ pub(crate) struct Arguments {
     /// Of how many; each runs on its own.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     world_size: u32,
+    /// Run a job of so many ranks on this machine, a process each, that serve each other.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), conflicts_with_all = ["rank", "world_size"])]
+    ranks: Option<u32>,
+    /// With --ranks: a step begins when all ranks have trained the one before.
+    #[arg(long, requires = "ranks")]
+    lockstep: bool,
+    /// Which of the ranks this process is: the command that starts them gives it.
+    #[arg(long, hide = true, requires = "ranks")]
+    as_rank: Option<u32>,
+    /// Who trains on which sample of a step: as the order says, or, with --ranks, who holds it.
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Dealing::Order)]
+    assignment: Dealing,
     /// Staging buffer and tiers [default: `FORESEE_CONFIG`, else foresee.toml in the current folder, if there is one].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -94,6 +113,23 @@ pub(crate) struct Arguments {
 enum ShuffleKind {
     Torch,
     Feistel,
+}
+
+#[derive(Clone, Copy, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Dealing {
+    Order,
+    Local,
+}
+
+impl Arguments {
+    /// Which rank this process is, and of how many.
+    fn rank(&self) -> (u32, u32) {
+        match (self.as_rank, self.ranks) {
+            (Some(rank), Some(ranks)) => (rank, ranks),
+            _ => (self.rank, self.world_size),
+        }
+    }
 }
 
 /// How a benchmark ended.
@@ -134,11 +170,40 @@ struct JobLine<'a> {
     shuffle: &'static str,
     compute_ms: f64,
     throttle: Option<&'a Slowness>,
+    ranks: Option<u32>,
+    lockstep: bool,
+    assignment: Dealing,
 }
 
-/// Loads and prints.
-pub(crate) fn run(arguments: &Arguments) -> Result<Ended> {
+/// Loads and prints; `invocation` starts this command again, where it has several ranks.
+pub(crate) fn run(arguments: &Arguments, invocation: &Invocation) -> Result<Ended> {
     check(arguments)?;
+    match (arguments.ranks, arguments.as_rank) {
+        (Some(ranks), None) => run_ranks(arguments, ranks, invocation),
+        _ => run_rank(arguments),
+    }
+}
+
+/// Runs all ranks of a job, and prints it as one.
+fn run_ranks(arguments: &Arguments, ranks: u32, invocation: &Invocation) -> Result<Ended> {
+    let interrupt = Interrupt::watch().context("cannot watch for Ctrl-C")?;
+    let numbers = ranks::run(invocation, ranks, &interrupt)?;
+    let merged = Merged::of(numbers)?;
+    table::print(&if arguments.json {
+        serde_json::to_string_pretty(&merged)?
+    } else {
+        text::ranks(&merged)
+    })?;
+    Ok(if merged.interrupted {
+        Ended::Interrupted
+    } else {
+        Ended::Whole
+    })
+}
+
+/// Runs one rank: alone, or as one of several that the command started.
+fn run_rank(arguments: &Arguments) -> Result<Ended> {
+    let line = arguments.as_rank.map(|_| Line::open()).transpose()?;
     // The loader's warnings; where another listener is set already, it has them.
     let warnings = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -164,12 +229,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Ended> {
         Some(throttle) => Arc::new(Throttled::new(files, throttle)),
     };
     let job = Job::new(spec(arguments, &dataset, source, config))?;
+    // The way to the others, until they need it no more.
+    let _mesh = line
+        .as_ref()
+        .map(|line| rank::meet(&job, line, &environment))
+        .transpose()?;
     interrupt.hold();
-    let ran = trainer::train(
-        &job,
-        Duration::from_secs_f64(arguments.compute_ms / 1e3),
-        &interrupt,
-    )?;
+    let trainer = Trainer {
+        compute: Duration::from_secs_f64(arguments.compute_ms / 1e3),
+        interrupt: &interrupt,
+        lockstep: line.as_ref().filter(|_| arguments.lockstep),
+    };
+    let ran = trainer.train(&job)?;
+    if line.is_some() {
+        rank::linger(&job, &interrupt);
+    }
     job.close();
     let samples = dataset.len();
     let bytes = dataset.catalog().total().0;
@@ -187,11 +261,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Ended> {
         interrupted: ran.interrupted,
         stats: &ran.stats,
     };
-    table::print(&if arguments.json {
-        serde_json::to_string_pretty(&printed)?
+    if let Some(line) = &line {
+        line.say(&format!("end {}", serde_json::to_string(&printed)?))?;
     } else {
-        text::bench(&printed)
-    })?;
+        table::print(&if arguments.json {
+            serde_json::to_string_pretty(&printed)?
+        } else {
+            text::bench(&printed)
+        })?;
+    }
     Ok(match job.untraced() {
         _ if ran.interrupted => Ended::Interrupted,
         Some(_) => Ended::Untraced,
@@ -245,7 +323,8 @@ fn configured(arguments: &Arguments, environment: &Environment) -> Result<Config
         }
     }
     if let Some(trace) = &arguments.trace {
-        let of_rank = trace::path_of(trace, arguments.rank, arguments.world_size);
+        let (rank, world) = arguments.rank();
+        let of_rank = trace::path_of(trace, rank, world);
         check_trace(&of_rank, &arguments.dataset)?;
         config.trace = Some(trace.clone());
     }
@@ -295,6 +374,7 @@ fn spec(
     config: Config,
 ) -> JobSpec {
     let seed = arguments.seed;
+    let (rank, world) = arguments.rank();
     JobSpec {
         source,
         catalog: dataset.catalog(),
@@ -309,13 +389,16 @@ fn spec(
         drop_last: false,
         tail: Tail::Pad,
         policy: arguments.policy.clone(),
-        assignment: Assignment::Order,
+        assignment: match arguments.assignment {
+            Dealing::Order => Assignment::Order,
+            Dealing::Local => Assignment::Local,
+        },
         on_error: OnError::Raise,
         images: None,
         config,
-        rank: arguments.rank,
-        world: arguments.world_size,
-        on_host: None,
+        rank,
+        world,
+        on_host: arguments.as_rank.map(|rank| OnHost { rank, ranks: world }),
         record: false,
     }
 }
@@ -340,6 +423,9 @@ impl<'a> JobLine<'a> {
             shuffle,
             compute_ms,
             throttle: arguments.throttle.as_ref(),
+            ranks: arguments.ranks,
+            lockstep: arguments.lockstep,
+            assignment: arguments.assignment,
         }
     }
 }

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use foresee_runtime::job::{Asked, Batch, Job, Stats};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::interrupt::Interrupt;
 use super::meter::Meter;
+use super::rank::Line;
 
 /// How long Ctrl-C may go unnoticed: nobody feels a tenth of a second.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -19,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const CACHE_LINE_BYTES: usize = 64;
 
 /// What one epoch took.
-#[derive(Serialize)]
+#[derive(Clone, Deserialize, Serialize)]
 pub(super) struct Lap {
     pub epoch: u32,
     /// Since the end of the one before; start-up counts in the first.
@@ -40,44 +41,58 @@ pub(super) struct Ran {
     pub interrupted: bool,
 }
 
-/// Runs the job to its end, or until Ctrl-C.
-pub(super) fn train(job: &Job, compute: Duration, interrupt: &Interrupt) -> Result<Ran> {
-    let steps = job.steps();
-    let mut meter = Meter::new(steps, job.spec().epochs);
-    let mut laps = Laps {
-        done: Vec::new(),
-        last: job.stats(),
-    };
-    let interrupted = loop {
-        if interrupt.is_raised() {
-            break true;
-        }
-        let asked = Instant::now();
-        let answer = job.next_batch(PATIENCE)?;
-        meter.waited(asked.elapsed());
-        let batch = match answer {
-            Asked::Batch(batch) => batch,
-            Asked::NotYet => continue,
-            Asked::End => break false,
+/// Who asks for batches.
+pub(super) struct Trainer<'a> {
+    /// How long it computes after each batch.
+    pub(super) compute: Duration,
+    pub(super) interrupt: &'a Interrupt,
+    /// Where other ranks are waited for after each step.
+    pub(super) lockstep: Option<&'a Line>,
+}
+
+impl Trainer<'_> {
+    /// Runs the job to its end, or until Ctrl-C.
+    pub(super) fn train(&self, job: &Job) -> Result<Ran> {
+        let steps = job.steps();
+        let mut meter = Meter::new(steps, job.spec().epochs);
+        let mut laps = Laps {
+            done: Vec::new(),
+            last: job.stats(),
         };
-        black_box(touch(&batch));
-        let epoch = batch.epoch;
-        let step = batch.step;
-        meter.trained(epoch, batch.samples.len());
-        drop(batch);
-        pause(compute, interrupt);
-        if step + 1 == steps && !interrupt.is_raised() {
-            laps.end(epoch, job.stats());
+        let interrupted = loop {
+            if self.interrupt.is_raised() {
+                break true;
+            }
+            let asked = Instant::now();
+            let answer = job.next_batch(PATIENCE)?;
+            meter.waited(asked.elapsed());
+            let batch = match answer {
+                Asked::Batch(batch) => batch,
+                Asked::NotYet => continue,
+                Asked::End => break false,
+            };
+            black_box(touch(&batch));
+            let epoch = batch.epoch;
+            let step = batch.step;
+            meter.trained(epoch, batch.samples.len());
+            drop(batch);
+            pause(self.compute, self.interrupt);
+            if let Some(line) = self.lockstep {
+                line.step(self.interrupt)?;
+            }
+            if step + 1 == steps && !self.interrupt.is_raised() {
+                laps.end(epoch, job.stats());
+            }
+        };
+        if interrupted {
+            laps.end(laps.done.len() as u32, job.stats());
         }
-    };
-    if interrupted {
-        laps.end(laps.done.len() as u32, job.stats());
+        Ok(Ran {
+            laps: laps.done,
+            stats: laps.last,
+            interrupted,
+        })
     }
-    Ok(Ran {
-        laps: laps.done,
-        stats: laps.last,
-        interrupted,
-    })
 }
 
 /// Looks into every cache line of every sample.

@@ -10,8 +10,9 @@ use super::format::{Unit, count, number, percent, times};
 use super::page::{
     self, EM_SPACE, Figure, Key, SOURCE_BREAKS_AT, TIME_BREAKS_AT, Tile, break_note, drawn,
 };
+use super::ranks;
 use super::tables::{self, Column, Kind, Table};
-use crate::runs::{Prediction, Run, Runs};
+use crate::runs::{Prediction, Reads, Run, Runs};
 
 const SOURCE: &str = "source";
 
@@ -28,6 +29,8 @@ pub(super) struct Page {
     stall: Option<Figure>,
     source: Figure,
     bytes: Figure,
+    /// Nothing where no run has several ranks.
+    ranks: Option<Figure>,
     epochs: Vec<Group>,
     inputs: Vec<Vec<(String, String)>>,
     tables: Vec<Table>,
@@ -66,6 +69,7 @@ impl Page {
             stall: stall_figure(runs),
             source: source_figure(runs),
             bytes: bytes_figure(runs),
+            ranks: ranks::figure(runs),
             epochs: epochs(runs),
             inputs: page::grouped(&inputs),
             tables: tables_of(runs),
@@ -320,7 +324,7 @@ fn stall_figure(runs: &Runs) -> Option<Figure> {
     })
 }
 
-fn keys(names: &[String], shown: impl Fn(&str) -> String) -> Vec<Key> {
+pub(super) fn keys(names: &[String], shown: impl Fn(&str) -> String) -> Vec<Key> {
     names
         .iter()
         .map(|name| Key {
@@ -384,11 +388,12 @@ fn source_figure(runs: &Runs) -> Figure {
 
 /// Bytes of a run by origin, as measured.
 fn measured_bytes(run: &Run) -> BTreeMap<String, u64> {
-    run.stats
-        .origins
-        .iter()
-        .map(|(origin, reads)| (origin.clone(), reads.bytes))
-        .collect()
+    bytes_of(&run.stats.origins)
+}
+
+pub(super) fn bytes_of(origins: &BTreeMap<String, Reads>) -> BTreeMap<String, u64> {
+    let bytes = |(origin, reads): (&String, &Reads)| (origin.clone(), reads.bytes);
+    origins.iter().map(bytes).collect()
 }
 
 fn origins(runs: &Runs) -> Vec<String> {
@@ -409,45 +414,47 @@ fn origins(runs: &Runs) -> Vec<String> {
     )
 }
 
-fn bytes_figure(runs: &Runs) -> Figure {
-    let origins = origins(runs);
-    let total =
-        |bytes: &BTreeMap<String, u64>| bytes.values().map(|bytes| *bytes as f64).sum::<f64>();
-    let unit = Unit::of_bytes(
-        runs.runs
-            .iter()
-            .map(|run| total(&measured_bytes(run)))
-            .fold(0.0, f64::max),
-    );
-    let row = |name: String, bytes: &BTreeMap<String, u64>| {
-        let part = |origin: &String| {
-            let value = bytes.get(origin).copied().unwrap_or(0) as f64;
-            let tip = format!(
-                "{name}, {}: {}",
-                tables::origin_name(origin),
-                unit.show(value)
-            );
-            Part {
-                paint: page::paint(origin),
-                value,
-                tip,
-            }
-        };
-        let parts = origins.iter().map(part).collect();
-        Row {
-            name: name.clone(),
-            shown: unit.show(total(bytes)),
-            parts,
+pub(super) fn total(bytes: &BTreeMap<String, u64>) -> f64 {
+    bytes.values().map(|bytes| *bytes as f64).sum()
+}
+
+/// Bytes by origin, one beside the other.
+pub(super) fn origin_row(
+    name: &str,
+    bytes: &BTreeMap<String, u64>,
+    origins: &[String],
+    unit: Unit,
+) -> Row {
+    let part = |origin: &String| {
+        let value = bytes.get(origin).copied().unwrap_or(0) as f64;
+        let origin_name = tables::origin_name(origin);
+        Part {
+            paint: page::paint(origin),
+            value,
+            tip: format!("{name}, {origin_name}: {}", unit.show(value)),
         }
     };
+    let parts = origins.iter().map(part).collect();
+    Row {
+        name: name.to_owned(),
+        shown: unit.show(total(bytes)),
+        parts,
+    }
+}
+
+fn bytes_figure(runs: &Runs) -> Figure {
+    let origins = origins(runs);
+    let largest = runs.runs.iter().map(|run| total(&measured_bytes(run)));
+    let unit = Unit::of_bytes(largest.fold(0.0, f64::max));
+    let row = |name: &str, bytes: &BTreeMap<String, u64>| origin_row(name, bytes, &origins, unit);
     let chart = Stacked {
         label: "Bytes read per run by origin, measured and predicted".to_owned(),
         axis_title: "read".to_owned(),
         unit,
         rows: pairs(
             runs,
-            |run| row(run.name().to_owned(), &measured_bytes(run)),
-            |name, it| row(name, &it.bytes),
+            |run| row(run.name(), &measured_bytes(run)),
+            |name, it| row(&name, &it.bytes),
         ),
         mark: None,
         breaks_at: SOURCE_BREAKS_AT,
@@ -594,9 +601,11 @@ fn tables_of(runs: &Runs) -> Vec<Table> {
         })
     };
     let epochs: Vec<Column> = (0..epochs_max(runs)).map(by_epoch).collect();
-    vec![
+    let mut tables = vec![
         Table::new("Times", "run", names(), &times),
         Table::new("Bytes by origin", "run", names(), &bytes),
         Table::new("Time by epoch", "run", names(), &epochs),
-    ]
+    ];
+    tables.extend(ranks::table(runs));
+    tables
 }

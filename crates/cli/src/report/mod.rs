@@ -9,6 +9,7 @@ mod format;
 mod inputs;
 mod measured;
 mod page;
+mod ranks;
 mod sweep;
 mod tables;
 

@@ -111,6 +111,8 @@ pub struct Dataset {
     measured: RwLock<Measured>,
     /// Where it is or could be saved.
     saved: Option<Saved>,
+    /// Of where it is, or what it was listed from.
+    place: u128,
 }
 
 /// What measuring all files gave.
@@ -133,6 +135,7 @@ impl Dataset {
             classes,
             measured: RwLock::new(measured),
             saved: None,
+            place: 0,
         }
     }
 
@@ -247,8 +250,10 @@ impl Dataset {
         };
         let described = format!("{} files", samples.len());
         let part = Self::new(described, files, Vec::new(), measured);
+        let place = part_digest(self.place(), samples);
         Ok(Self {
             saved: self.saved.clone(),
+            place: u128::from_le_bytes(place),
             ..part
         })
     }
@@ -298,6 +303,12 @@ impl Dataset {
     /// Differs between datasets: covers where they are, the names of their samples and the sizes.
     pub fn digest(&self) -> [u8; 16] {
         self.measured().digest
+    }
+
+    /// Tells where it is, or which files were listed, from all else; unlike its digest it knows no sizes, so it is the same
+    /// for ranks that found other files in one folder.
+    pub fn place(&self) -> [u8; 16] {
+        self.place.to_le_bytes()
     }
 
     /// What its files were when they were measured last.
@@ -390,8 +401,13 @@ fn saved_or_listed(
     list: impl FnOnce() -> Result<(Dataset, Option<Stamps>), DatasetError>,
 ) -> Result<Dataset, DatasetError> {
     let saved = listing.catalogs().map(|catalogs| Saved::new(catalogs, key));
+    let place = key.value();
     if let Some(dataset) = saved.as_ref().and_then(|saved| saved.load(listing.threads)) {
-        return Ok(Dataset { saved, ..dataset });
+        return Ok(Dataset {
+            saved,
+            place,
+            ..dataset
+        });
     }
     let (dataset, stamps) = list()?;
     match (&saved, stamps.filter(Stamps::are_trusted)) {
@@ -399,7 +415,11 @@ fn saved_or_listed(
         (Some(_), None) => tracing::debug!("catalog is not saved: a folder was changed just now"),
         (None, _) => {}
     }
-    Ok(Dataset { saved, ..dataset })
+    Ok(Dataset {
+        saved,
+        place,
+        ..dataset
+    })
 }
 
 /// The path as it was given, which names of samples begin with, and where that leads.

@@ -46,7 +46,7 @@ impl Key {
         self
     }
 
-    fn value(&self) -> u128 {
+    pub(super) fn value(&self) -> u128 {
         self.0.finish_128()
     }
 }

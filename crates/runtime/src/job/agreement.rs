@@ -5,23 +5,20 @@
 //! 2. what its tiers hold from before ([`Held`]), by ranges of samples where it is much: O(samples) lie here at a time;
 //! 3. its share of the work ([`Share`]), under the digest of all that.
 //!
-//! A rank that does not come in time is not waited for twice: whoever waited goes on alone, and says so once. What was agreed
-//! on holds for as long as the job lives, also when it moves: so homes stay where they are, and a move waits for nobody.
+//! What was agreed on holds for as long as the job lives, also when it moves: so homes stay where they are, and a move waits
+//! for nobody.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use foresee_core::held::{Expected, Held, HeldError};
 use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::policy::{
-    Brief, Capacities, Policy, Premises, PremisesError, Share, ShareError, range_of,
+    Brief, Capacities, Holders, Policy, Premises, PremisesError, Share, ShareError, range_of,
 };
 use foresee_core::units::Bytes;
 
-use super::error::JobError;
-use super::spec::JobSpec;
-use crate::sync::{Mutex, whole};
 use crate::transport::{Given, Transport};
 
 /// Copies of each sample, on average, that are told of in one go; where there are more it is done range by range.
@@ -60,7 +57,7 @@ pub enum AgreementError {
 }
 
 /// Why there is no agreement.
-enum Apart {
+pub(super) enum Apart {
     /// Somebody did not come.
     Late,
     /// There can be none.
@@ -79,6 +76,8 @@ pub(super) struct Agreed {
     /// What tiers held when the job started.
     pub(super) held: Held,
     pub(super) shares: Vec<Share>,
+    /// Who is to hold what for good, once somebody asked.
+    pub(super) holders: OnceLock<Option<Holders>>,
 }
 
 impl Agreed {
@@ -93,107 +92,16 @@ impl Agreed {
     }
 }
 
-/// How far a job is with its peers.
-enum Stage {
-    /// They have not met.
-    Apart,
-    Agreed(Arc<Agreed>),
-    /// It goes on without them.
-    Alone,
-    Refused(AgreementError),
-}
-
-/// The peers of a job.
-pub(super) struct Peers {
-    transport: Arc<dyn Transport>,
-    /// How long others are waited for.
-    patience: Duration,
-    stage: Mutex<Stage>,
-}
-
-impl Peers {
-    pub(super) fn new(transport: Arc<dyn Transport>, patience: Duration) -> Self {
-        Self {
-            transport,
-            patience,
-            stage: Mutex::new(Stage::Apart),
-        }
-    }
-
-    /// What was agreed on; none before, or where the job goes on alone.
-    pub(super) fn agreed(&self) -> Option<Arc<Agreed>> {
-        match &*whole(self.stage.lock()) {
-            Stage::Agreed(agreed) => Some(Arc::clone(agreed)),
-            Stage::Apart | Stage::Alone | Stage::Refused(_) => None,
-        }
-    }
-
-    /// The way to those with whom there is an agreement.
-    pub(super) fn transport(&self) -> Option<Arc<dyn Transport>> {
-        self.agreed().map(|_| Arc::clone(&self.transport))
-    }
-
-    /// Agrees with all others, the first time; `brief` is what this rank knows, `held` what its tiers hold.
-    pub(super) fn agree(
-        &self,
-        spec: &JobSpec,
-        brief: Brief,
-        held: &[(SampleId, TierId)],
-    ) -> Result<(), JobError> {
-        let mut stage = whole(self.stage.lock());
-        match &*stage {
-            Stage::Apart => {}
-            Stage::Alone => return Ok(()),
-            Stage::Refused(why) => return Err(why.clone().into()),
-            Stage::Agreed(_) => {
-                tracing::warn!(
-                    "rank {}: the dataset was measured again, and is another than what was agreed on: this rank goes on alone",
-                    spec.rank
-                );
-                *stage = Stage::Alone;
-                return Ok(());
-            }
-        }
-        // Who has an order of its own shares nothing with others.
-        if spec.own_order {
-            *stage = Stage::Alone;
-            return Ok(());
-        }
-        let table = Table {
-            rank: spec.rank(),
-            policy: spec.policy()?,
-            transport: &*self.transport,
-            patience: self.patience,
-        };
-        match table.agree(brief, held) {
-            Ok(agreed) => *stage = Stage::Agreed(Arc::new(agreed)),
-            Err(Apart::Late) => {
-                let waited_s = self.patience.as_secs_f64();
-                tracing::warn!(
-                    "rank {}: not all ranks came within {waited_s} s: this one goes on alone",
-                    spec.rank
-                );
-                *stage = Stage::Alone;
-            }
-            Err(Apart::Unlike(why)) => {
-                *stage = Stage::Refused(why.clone());
-                return Err(why.into());
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Where ranks meet.
-struct Table<'a> {
-    rank: Rank,
-    policy: &'static dyn Policy,
-    transport: &'a dyn Transport,
-    patience: Duration,
+pub(super) struct Table<'a> {
+    pub(super) rank: Rank,
+    pub(super) policy: &'static dyn Policy,
+    pub(super) transport: &'a dyn Transport,
+    pub(super) patience: Duration,
 }
 
 impl Table<'_> {
-    fn agree(&self, brief: Brief, held: &[(SampleId, TierId)]) -> Result<Agreed, Apart> {
+    pub(super) fn agree(&self, brief: Brief, held: &[(SampleId, TierId)]) -> Result<Agreed, Apart> {
         let brief = Brief {
             peers: true,
             ..brief
@@ -216,6 +124,7 @@ impl Table<'_> {
             capacities,
             held,
             shares,
+            holders: OnceLock::new(),
         })
     }
 

@@ -3,7 +3,7 @@
 
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use foresee_core::ids::SampleId;
 use foresee_core::model::Origin;
@@ -12,7 +12,7 @@ use foresee_core::units::Seconds;
 use foresee_image::Scratch;
 
 use super::Job;
-use super::consumer::{Consumer, Gathered};
+use super::consumer::{Consumer, Gathered, Verdict};
 use super::course::OnDemand;
 use super::error::JobError;
 use super::gathering::Gathering;
@@ -26,12 +26,6 @@ use super::wake::Wake;
 use super::work::Worker;
 use crate::source::ReadError;
 use crate::tier::forbid_writes;
-
-/// How long the trainer stands at a sample that is to come from a peer, before it does without.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Where nobody handed over samples that live here before, it does not wait so long for the next; but at least so long.
-const PATIENCE_MIN: Duration = Duration::from_millis(10);
 
 impl Job {
     /// Gathers what is asked for.
@@ -48,7 +42,9 @@ impl Job {
             return Ok(Prepared::End);
         }
         loop {
-            let shared = self.running(consumer)?;
+            let Some(shared) = self.running(consumer, deadline)? else {
+                return Ok(Prepared::NotYet);
+            };
             let prepared = self.gather_for(consumer, &shared, ask, deadline);
             if !self.is_void(&shared) {
                 return prepared;
@@ -321,6 +317,9 @@ impl Job {
         };
         consumer.pass(batch.samples.len() as u32, rank);
         self.note_place(consumer);
+        if consumer.mark.epoch.0 >= self.epochs() {
+            self.finish(shared);
+        }
         if let Some(trace) = &shared.trace {
             trace.batch(batch.epoch, batch.step, batch.samples.len(), stall_s);
         }
@@ -353,34 +352,19 @@ impl Job {
 /// The trainer is about to wait. Where it waits for a peer, its deadline runs only while it stands there: gives when it ends,
 /// and does without the peer once it has.
 fn stand(consumer: &mut Consumer, shared: &Shared, now: Instant) -> Option<Instant> {
-    shared.transport.as_ref()?;
-    let Some((slot, rank)) = shared.look(State::stands_at) else {
-        consumer.stands = None;
-        return None;
+    shared.post.as_ref()?;
+    let standing = shared.look(|state| state.stands_at(consumer.stand.forsaken));
+    let blamed = match consumer.stand.judge(standing, now) {
+        Verdict::NotForPeers => return None,
+        Verdict::Until(end) => return Some(end),
+        Verdict::Expired(blamed) => blamed,
     };
-    let since = match consumer.stands {
-        Some((other, since)) if other == slot => since,
-        _ => now,
-    };
-    consumer.stands = Some((slot, since));
-    let patience = match rank {
-        Some(_) => PATIENCE,
-        None => (PATIENCE / 2_u32.pow(consumer.forsaken.min(16))).max(PATIENCE_MIN),
-    };
-    let end = since + patience;
-    if now < end {
-        return Some(end);
-    }
-    consumer.stands = None;
     shared.change(|state| {
-        let wake = match rank {
+        let wake = match blamed {
             Some(rank) => state.expired(rank, &shared.stores),
             None => state.give_up_head(&shared.stores),
         };
         ((), wake)
     });
-    if rank.is_none() {
-        consumer.forsaken += 1;
-    }
     Some(now)
 }

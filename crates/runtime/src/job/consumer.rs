@@ -8,6 +8,7 @@ use foresee_core::stream::{Layout, Mark};
 
 use super::handed::Ask;
 use super::loans::Numbers;
+use super::peers::Standing;
 use super::slots::Staged;
 use crate::arena::Piece;
 
@@ -26,10 +27,50 @@ pub(super) struct Consumer {
     pub(super) skip: u32,
     /// The sample that is next has been reported as broken.
     pub(super) reported: bool,
-    /// The slot of a sample that is to come from peers, and since when the trainer stands at it.
-    pub(super) stands: Option<(u64, Instant)>,
+    /// Where it waits for peers.
+    pub(super) stand: Stand,
+}
+
+/// How the trainer waits for what is to come from peers. Its deadline runs only while it stands there.
+#[derive(Debug, Default)]
+pub(super) struct Stand {
+    /// The slot, and since when.
+    at: Option<(u64, Instant)>,
     /// How often nobody handed over what the trainer stood at.
     pub(super) forsaken: u32,
+}
+
+/// What is to be done about a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is not for peers.
+    NotForPeers,
+    /// It goes on until then, at most.
+    Until(Instant),
+    /// It is over: the rank that is to blame is done without, if there is one.
+    Expired(Option<Rank>),
+}
+
+impl Stand {
+    /// What is to be done now, where the trainer stands at this.
+    pub(super) fn judge(&mut self, standing: Option<Standing>, now: Instant) -> Verdict {
+        let Some(standing) = standing else {
+            self.at = None;
+            return Verdict::NotForPeers;
+        };
+        let since = match self.at {
+            Some((slot, since)) if slot == standing.slot => since,
+            _ => now,
+        };
+        let end = since + standing.patience;
+        if now < end {
+            self.at = Some((standing.slot, since));
+            return Verdict::Until(end);
+        }
+        self.at = None;
+        self.forsaken += u32::from(standing.rank.is_none());
+        Verdict::Expired(standing.rank)
+    }
 }
 
 /// A sample that waits for the rest of its batch. Its loans are ended by the lease that is made of it, or with the course
@@ -70,8 +111,7 @@ impl Consumer {
             since: None,
             skip: index,
             reported: false,
-            stands: None,
-            forsaken: 0,
+            stand: Stand::default(),
         }
     }
 

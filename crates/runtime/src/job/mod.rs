@@ -25,13 +25,13 @@
 //! A thread that has one of these may take those below it, and none above:
 //!
 //! 1. `Job::consumer`: one trainer at a time gathers, moves or saves.
-//! 2. `Job::running`: starting and closing.
+//! 2. `Job::running`, then `Job::opened`: starting and closing.
 //! 3. **The job's lock**, `Shared::state`, taken in `shared` only, and never held during a read, a write or a wake-up.
 //! 4. A memory tier's map of what it holds, and a disk tier's index; the latter is never held during a write.
 //! 5. The arena's free ranges.
 //!
 //! Apart from these, and never taken with the job's lock: the pool's (`pool`), a trace's, a disk's log, and
-//! `Shared::member` and `grant`. `spec`, `orders`, `course`, `peers` and `began` of [`Job`] are taken for a moment, to copy, with any.
+//! `Shared::member` and `grant`, the stage of `meeting`. `spec`, `orders`, `course`, `peers` and `began` of [`Job`] are taken for a moment, to copy, with any.
 //!
 //! # Who is who
 //!
@@ -39,10 +39,11 @@
 //! - `shared`: what threads share, and the one place that locks and wakes; `state`: the roles behind the lock, and what
 //!   concerns several of them: `course` (`slots`, `awaiting`, `shelf`), `loans`, `wants`, `ledger`, `threads`, `window`.
 //!   A transition returns whom to `wake`.
-//! - `peers`: asking other ranks for samples, handing samples over to their homes, and serving what lives here; `serving`:
-//!   the part of it that is done without the lock.
-//! - `agreement`: what ranks tell each other before they plan; `outbox`: samples on their way to their homes.
+//! - `dealings`: with other ranks; `peers`: asking them for samples; `holding`: holding samples for them; `serving`: the part
+//!   of it that is done without the lock; `post`, `outbox`: what is said and handed to them; `lingering`: the end.
+//! - `meeting`: which jobs of ranks belong together; `agreement`: what ranks tell each other before they plan; `outbox`: samples on their way to their homes.
 //! - `stores`: arena and tiers; `looks`: whether what they hold is still what the source has.
+//! - `simulation` (tests): all of this among ranks and faults that a seed draws.
 //! - `start`: bringing a job up; `consumer`: where the trainer stands; `saved`: to go on later; `stats`: what happened.
 
 mod agreement;
@@ -50,22 +51,30 @@ mod awaiting;
 mod consume;
 mod consumer;
 mod course;
+mod dealings;
 mod error;
 mod gathering;
 mod handed;
+mod holding;
 mod lease;
 mod ledger;
+mod lingering;
 mod loans;
 mod looks;
+mod meeting;
 mod outbox;
 mod outcome;
+mod peer_stats;
 mod peers;
 mod polling;
+mod post;
 mod reader;
 mod saved;
 mod serving;
 mod shared;
 mod shelf;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod simulation;
 mod slots;
 mod spec;
 mod start;
@@ -92,38 +101,38 @@ use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::stream::{Layout, Mark, Orders, Shuffle};
 
 pub use self::agreement::AgreementError;
-use self::agreement::Peers;
 use self::consumer::Consumer;
 pub use self::error::JobError;
 pub use self::handed::{Ask, Asked, Batch, Prepared, Sample, StagingMemory};
 pub use self::lease::Lease;
+use self::meeting::Peers;
+pub use self::meeting::{MEET_MAX, Open};
+pub use self::peer_stats::{Faults, FetchStats, JobStats, Moved, PeerStats, Report, WayStats};
 pub use self::saved::Saved;
 use self::shared::Shared;
 pub use self::spec::{Images, JobSpec, OnError, OnHost, policies};
-pub use self::stats::Stats;
+use self::start::Opened;
+pub use self::stats::{Reads, Stats};
 use self::wake::Wake;
 use self::work::Worker;
 use crate::desk::{Desk, Entry};
-use crate::transport::Transport;
 
 /// How long a closing job waits for reads that are under way.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
-
-/// How long a rank waits for its peers: programs start within seconds of each other, and one that validates on its first
-/// rank only must not hang.
-const MEET_MAX: Duration = Duration::from_secs(60);
 
 /// One rank's job.
 pub struct Job {
     /// Only measuring the dataset again before the first batch changes it.
     spec: RwLock<Arc<JobSpec>>,
-    /// Ranks that it is to agree with; none where each serves itself alone.
-    peers: Option<Peers>,
+    /// Ranks that it is to agree with; none where each serves itself alone. Only before it has started it changes.
+    peers: RwLock<Option<Arc<Peers>>>,
     /// Only another order for an epoch to come changes it.
     orders: RwLock<Orders>,
     consumer: Mutex<Consumer>,
     /// Made when it is first needed.
     running: Mutex<Option<Arc<Shared>>>,
+    /// What it opened, while it meets its peers.
+    opened: Mutex<Option<Opened>>,
     /// What it had done when it was closed, and what its tiers could hold.
     ended: Mutex<Option<(Stats, Vec<u64>)>>,
     /// Where the consumer stands, for whoever cannot wait for it: epoch and step, then samples of the step.
@@ -167,26 +176,9 @@ impl Job {
         ))
     }
 
-    /// The same for one of several ranks that serve each other. All are given the same but for their rank. They meet when
-    /// the first sample is asked for, and wait for each other then.
-    pub fn among(spec: JobSpec, transport: Arc<dyn Transport>) -> Result<Self, JobError> {
-        Self::among_within(spec, transport, MEET_MAX)
-    }
-
-    /// The same, where others are waited for no longer than `patience`; without them the rank goes on alone.
-    pub fn among_within(
-        spec: JobSpec,
-        transport: Arc<dyn Transport>,
-        patience: Duration,
-    ) -> Result<Self, JobError> {
-        let mut job = Self::new(spec)?;
-        job.peers = Some(Peers::new(transport, patience));
-        Ok(job)
-    }
-
     fn at(spec: Arc<JobSpec>, orders: Orders, consumer: Consumer) -> Self {
         let job = Self {
-            peers: None,
+            peers: RwLock::new(None),
             spec: RwLock::new(spec),
             orders: RwLock::new(orders),
             at: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -198,6 +190,7 @@ impl Job {
             }),
             consumer: Mutex::new(consumer),
             running: Mutex::new(None),
+            opened: Mutex::new(None),
             ended: Mutex::new(None),
             made: Instant::now(),
             first_batch_ns: AtomicU64::new(0),
@@ -412,9 +405,18 @@ impl Job {
         } else {
             None
         };
-        Stats {
-            source_minimum_bytes: minimum,
-            ..counts
+        match counts.job {
+            Some(job) => Stats {
+                job: Some(JobStats {
+                    source_minimum_bytes: minimum,
+                    ..job
+                }),
+                ..counts
+            },
+            None => Stats {
+                source_minimum_bytes: minimum,
+                ..counts
+            },
         }
     }
 
@@ -465,7 +467,12 @@ impl Job {
             return Err(JobError::Closed);
         }
         let consumer = self.consumer();
-        let shared = self.running(&consumer)?;
+        let shared = loop {
+            let deadline = Instant::now() + MEET_MAX;
+            if let Some(shared) = self.running(&consumer, deadline)? {
+                break shared;
+            }
+        };
         Ok(StagingMemory(Arc::clone(&shared.stores.arena)))
     }
 
@@ -488,29 +495,12 @@ impl Job {
         whole(self.untraced.lock()).clone()
     }
 
-    /// Ends the job: threads do nothing more for it. Samples in the trainer's hands stay as they are.
-    pub fn close(&self) {
-        self.close_within(CLOSE_MAX);
-    }
-
-    /// Ends the job, and waits for reads that are under way no longer than `patience`.
-    pub fn close_within(&self, patience: Duration) {
-        self.closed.store(true, Ordering::Relaxed);
-        let Some(shared) = self.lock_running().take() else {
-            return;
-        };
-        shared.close();
-        let ended = (Stats::of(self, Some(&shared)), shared.stores.capacities());
-        *whole(self.ended.lock()) = Some(ended);
-        if let Some(trace) = &shared.trace {
-            let problem = trace.end(&serde_json::to_value(self.stats()).unwrap_or_default());
-            *whole(self.untraced.lock()) = problem;
-        }
-        shared.give_back(patience);
-    }
-
     fn orders(&self) -> Orders {
         whole(self.orders.read()).clone()
+    }
+
+    fn peers(&self) -> Option<Arc<Peers>> {
+        whole(self.peers.read()).clone()
     }
 
     fn epochs(&self) -> u32 {
@@ -536,7 +526,8 @@ impl Job {
 }
 
 impl Drop for Job {
+    /// Who wants the others served to their end closes the job.
     fn drop(&mut self) {
-        self.close();
+        self.leave(CLOSE_MAX);
     }
 }

@@ -1,45 +1,65 @@
-//! Samples on their way to their homes. Each is charged here before it is given to the transport, until that lets go of it:
-//! they take a part of what the staging buffer has, no more. What finds no room is not sent, and counted: the home is told
-//! that it will not come, and who needs it reads the source. So a slow network costs reads, never memory, and nobody waits.
+//! Samples on their way to their homes. Each is charged here until the transport lets go of it. While they take a quarter of
+//! what the staging buffer has, nothing more is read ahead that would have to be handed over; what the trainer waits for is
+//! read all the same. Beyond twice that they are not sent, and counted: the home is told that they will not come, and who
+//! needs them reads the source. So a slow network costs reading ahead first, then reads, never memory.
 
 use std::sync::Arc;
 
+use super::peer_stats::Moved;
+use crate::pool::Pool;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::transport::Payload;
 
-/// Of the staging buffer, samples on their way may take one part in so many.
+/// Of the staging buffer, samples on their way may take one part in so many before reading ahead slows.
 const PART: u64 = 4;
 
 /// What may be on its way at least: one message of the largest size, however small the staging buffer is.
 const LEAST_BYTES: u64 = 1 << 20;
 
+/// Reads that may be under way when it is full: as many as there can be threads.
+const UNDER_WAY_MAX: u64 = 64;
+
 /// Samples on their way to their homes.
 pub(super) struct Outbox {
+    /// From here on it is full.
+    full_bytes: u64,
+    /// Beyond this nothing is taken.
     most_bytes: u64,
     bytes: AtomicU64,
     dropped: AtomicU64,
+    sent: [AtomicU64; 2],
+    /// Whose threads are told that there is room again.
+    pool: Arc<Pool>,
 }
 
 impl Outbox {
-    /// For a job with so large a staging buffer.
-    pub(super) fn new(staging_bytes: u64) -> Arc<Self> {
+    /// For a job with so large a staging buffer, and samples of so many bytes at most.
+    pub(super) fn new(staging_bytes: u64, largest_bytes: u64, pool: Arc<Pool>) -> Arc<Self> {
+        let full_bytes = (staging_bytes / PART).max(LEAST_BYTES);
+        let under_way = largest_bytes.saturating_mul(UNDER_WAY_MAX);
         Arc::new(Self {
-            most_bytes: (staging_bytes / PART).max(LEAST_BYTES),
+            full_bytes,
+            most_bytes: full_bytes.saturating_mul(2).saturating_add(under_way),
             bytes: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            sent: [AtomicU64::new(0), AtomicU64::new(0)],
+            pool,
         })
     }
 
-    /// Room for so many bytes; none where too many are on their way, which is counted.
+    /// Whether nothing more is to be read ahead for others.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.full_bytes
+    }
+
+    /// Room for so many bytes; none where far too many are on their way, which is counted.
     pub(super) fn room(self: &Arc<Self>, bytes: usize) -> Option<Room> {
         let bytes = bytes as u64;
-        let taken = self
-            .bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |there| {
-                there
-                    .checked_add(bytes)
-                    .filter(|all| *all <= self.most_bytes)
-            });
+        let order = Ordering::Relaxed;
+        let taken = self.bytes.fetch_update(order, order, |there| {
+            let all = there.checked_add(bytes)?;
+            (all <= self.most_bytes).then_some(all)
+        });
         if taken.is_err() {
             self.drop_one();
             return None;
@@ -55,9 +75,23 @@ impl Outbox {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A sample was given to the transport.
+    pub(super) fn sent_one(&self, bytes: usize) {
+        self.sent[0].fetch_add(1, Ordering::Relaxed);
+        self.sent[1].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// How many samples were not sent.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// What was sent.
+    pub(super) fn sent(&self) -> Moved {
+        Moved {
+            samples: self.sent[0].load(Ordering::Relaxed),
+            bytes: self.sent[1].load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -79,7 +113,13 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.outbox.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        let Outbox {
+            bytes, full_bytes, ..
+        } = &*self.outbox;
+        let before = bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        if before >= *full_bytes && before - self.bytes < *full_bytes {
+            self.outbox.pool.signal();
+        }
     }
 }
 
@@ -100,28 +140,35 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    fn outbox(staging: usize) -> Arc<Outbox> {
+        Outbox::new(staging as u64, 0, Arc::new(Pool::new(0)))
+    }
+
     fn send(outbox: &Arc<Outbox>, bytes: usize) -> Option<Payload> {
         let room = outbox.room(bytes)?;
         Some(room.fill(Payload::new(vec![7; bytes])))
     }
 
     #[test]
-    fn a_quarter_of_staging_is_on_its_way_at_most_and_the_rest_is_dropped_and_counted() {
-        let outbox = Outbox::new(16 * MIB as u64);
-        let sent: Vec<_> = (0..6).filter_map(|_| send(&outbox, MIB)).collect();
-        assert_eq!(sent.len(), 4);
+    fn a_quarter_of_staging_fills_it_and_twice_that_is_the_most() {
+        let outbox = outbox(16 * MIB);
+        let mut sent: Vec<_> = (0..3).filter_map(|_| send(&outbox, MIB)).collect();
+        assert!(!outbox.is_full());
+        sent.extend((0..7).filter_map(|_| send(&outbox, MIB)));
+        assert!(outbox.is_full());
+        assert_eq!(sent.len(), 8);
         assert_eq!(outbox.dropped(), 2);
         assert_eq!(sent[0].bytes(), vec![7; MIB]);
     }
 
     #[test]
     fn there_is_room_again_when_the_last_one_lets_go() {
-        let outbox = Outbox::new(0);
+        let outbox = outbox(0);
         let sent = send(&outbox, MIB);
         let twice = sent.clone();
         drop(sent);
-        assert!(send(&outbox, 1).is_none(), "it is sent a second time");
+        assert!(outbox.is_full(), "it is sent a second time");
         drop(twice);
-        assert!(send(&outbox, MIB).is_some());
+        assert!(!outbox.is_full());
     }
 }

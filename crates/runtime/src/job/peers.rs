@@ -1,105 +1,41 @@
-//! What a job does with its peers: it asks for samples that have their home elsewhere, hands over what it read for others,
-//! and serves what lives here. [`Dealings`] is the role behind the job's lock: the books of what is asked and what is parked,
-//! and what is to be sent. Nothing is sent, and no tier is read, with the lock: that is done after unlocking, by whoever
-//! changed the state (`serving`).
+//! The asker's side of a rank's dealings with its peers: it asks for samples that have their home elsewhere, and decides what
+//! becomes of those that do not come.
 //!
 //! A sample with its home elsewhere is asked for as soon as it has its slot, also before it can be there: the holder parks
 //! the request. Its answer is memory of its own, so one that comes too late, or twice, writes nowhere. What is refused, or
 //! given up because its rank is mute, is read from the source. A rank that is mute brings nothing either: what it was to hand
 //! over is given up by who awaits it, and refused by who should have it.
+//!
+//! A rank that is heard but behind its time is slow, not mute: what it is to bring is read in its stead, handed to its home,
+//! and the home tells it that it need not (`holding`). So a slow rank costs neither data nor reads, and one deadline first.
 
-use std::collections::BTreeSet;
+use std::time::Duration;
 
 use foresee_core::engine::{Awaited, Read};
 use foresee_core::homes::Home;
-use foresee_core::ids::{Rank, SampleId, TierId};
+use foresee_core::ids::{Rank, SampleId};
 
 use super::awaiting::Waiting;
+use super::dealings::{Errand, Purpose, Wanted};
 use super::polling::Supply;
 use super::slots::Decoded;
 use super::state::State;
 use super::stores::Stores;
 use super::wake::Wake;
-use crate::peers::{Answered, Asked, NotAsked, Parked, Parking, Request, Waiting as Parker};
-use crate::transport::{Answer, Ask, Content, Message, Payload, Ticket};
+use crate::peers::{Answered, Request};
+use crate::transport::{Answer, Payload, Ticket};
 
-/// Requests of one peer that wait here at most.
-const PARKED_MAX: usize = 1 << 16;
-
-/// What a request is for.
-pub(super) enum Purpose {
-    /// A slot whose sample is awaited.
-    Awaited { slot: u64 },
-    /// A slot whose sample is at its home.
-    AtHome {
-        slot: u64,
-        read: Read,
-        part: Option<Decoded>,
-    },
+/// What the trainer stands at, where that is to come from peers.
+pub(super) struct Standing {
+    pub(super) slot: u64,
+    /// Whose silence it is, if that is known.
+    pub(super) rank: Option<Rank>,
+    /// How long it is waited for.
+    pub(super) patience: Duration,
 }
 
-impl Purpose {
-    fn slot(&self) -> u64 {
-        match self {
-            Self::Awaited { slot } | Self::AtHome { slot, .. } => *slot,
-        }
-    }
-}
-
-/// What is to be done for peers when the lock is free.
-pub(super) enum Errand {
-    /// Say this.
-    Send(Rank, Message),
-    /// Answer with what a tier holds.
-    Serve {
-        to: Parker,
-        sample: SampleId,
-        tier: TierId,
-    },
-}
-
-/// A rank's dealings with its peers.
-pub(super) struct Dealings {
-    rank: Rank,
-    asked: Asked<Purpose>,
-    parked: Parked,
-    /// Samples that live here and will not come before they are read here.
-    missing: BTreeSet<SampleId>,
-    errands: Vec<Errand>,
-}
-
-impl Dealings {
-    pub(super) fn new(rank: Rank, ranks: u32) -> Self {
-        Self {
-            rank,
-            asked: Asked::new(ranks),
-            parked: Parked::new(ranks, PARKED_MAX),
-            missing: BTreeSet::new(),
-            errands: Vec::new(),
-        }
-    }
-
-    fn send(&mut self, to: Rank, message: Message) {
-        self.errands.push(Errand::Send(to, message));
-    }
-
-    fn refuse(&mut self, to: Parker) {
-        let answer = Answer {
-            ticket: to.ticket,
-            content: Content::WillNotCome,
-        };
-        self.send(to.rank, Message::Answer(answer));
-    }
-
-    /// Nothing that was asked is wanted any more, and nobody here is served: the job moves, or ends.
-    fn break_off(&mut self) {
-        drop(self.asked.withdraw(|_| true));
-        for parked in self.parked.take_all() {
-            self.refuse(parked);
-        }
-        self.missing.clear();
-    }
-}
+/// Whose silence something is, if that is known.
+struct Blamed(Option<Rank>);
 
 impl State {
     /// What is to be done for peers.
@@ -118,7 +54,7 @@ impl State {
     /// A slot has its sample in another way than by asking for it.
     pub(super) fn withdraw(&mut self, slot: u64) {
         if let Some(dealings) = &mut self.dealings {
-            let of_slot = |request: &Request<Purpose>| request.purpose.slot() == slot;
+            let of_slot = |request: &Request<Wanted>| request.purpose.purpose.slot() == Some(slot);
             drop(dealings.asked.withdraw(of_slot));
         }
     }
@@ -132,13 +68,6 @@ impl State {
             .filter(|home| home.rank != own)
     }
 
-    /// The tier here that is a sample's home.
-    pub(super) fn home_here(&self, sample: SampleId) -> Option<TierId> {
-        let own = self.dealings.as_ref()?.rank;
-        let home = self.course.desk.home(sample)?;
-        (home.rank == own).then_some(home.tier)
-    }
-
     /// An awaited sample that has its home elsewhere is asked for at once. One that nobody brings is given up.
     pub(super) fn ask_for_awaited(
         &mut self,
@@ -146,10 +75,11 @@ impl State {
         awaited: &Awaited,
         stores: &Stores,
     ) -> Wake {
-        let Some(home) = self.home_elsewhere(awaited.sample()) else {
-            let is_forsaken = self.dealings.is_some() && self.is_forsaken(awaited.sample());
+        let sample = awaited.sample();
+        let Some(home) = self.home_elsewhere(sample) else {
+            let is_forsaken = self.dealings.is_some() && self.is_forsaken(sample);
             return if is_forsaken {
-                self.give_up_awaited(awaited.sample(), slot, false, stores)
+                self.give_up_awaited(sample, slot, false, stores)
             } else {
                 Wake::NOBODY
             };
@@ -157,24 +87,15 @@ impl State {
         let Some(dealings) = &mut self.dealings else {
             return Wake::NOBODY;
         };
-        let sample = awaited.sample();
         let bringer = self.course.desk.bringer(sample);
         if bringer.is_some_and(|bringer| dealings.asked.is_mute(bringer)) {
             // Nobody brings it there but who reads it now.
             return self.give_up_awaited(sample, slot, true, stores);
         }
         let purpose = Purpose::Awaited { slot };
-        match dealings
-            .asked
-            .ask(home.rank, sample, awaited.bytes(), purpose)
-        {
-            Ok(ask) => {
-                dealings.send(home.rank, Message::Ask(ask));
-                Wake::NOBODY
-            }
-            Err(NotAsked::Mute(_) | NotAsked::Refused(_)) => {
-                self.give_up_awaited(sample, slot, false, stores)
-            }
+        match dealings.ask(home.rank, sample, awaited.bytes(), purpose) {
+            Ok(()) => Wake::NOBODY,
+            Err(_) => self.give_up_awaited(sample, slot, false, stores),
         }
     }
 
@@ -191,14 +112,9 @@ impl State {
             unreachable!("sample {}: a plan without peers has none", read.sample)
         };
         let purpose = Purpose::AtHome { slot, read, part };
-        match dealings.asked.ask(rank, read.sample, read.bytes, purpose) {
-            Ok(ask) => {
-                dealings.send(rank, Message::Ask(ask));
-                Wake::NOBODY
-            }
-            Err(NotAsked::Mute(purpose) | NotAsked::Refused(purpose)) => {
-                self.read_instead(purpose, read.sample, false, stores)
-            }
+        match dealings.ask(rank, read.sample, read.bytes, purpose) {
+            Ok(()) => Wake::NOBODY,
+            Err(purpose) => self.read_instead(purpose, read.sample, false, stores),
         }
     }
 
@@ -207,7 +123,11 @@ impl State {
         let Some(dealings) = &mut self.dealings else {
             return Wake::NOBODY;
         };
+        dealings.heard(from);
+        let garbled = dealings.asked.counts().garbled;
         let answered = dealings.asked.answered(from, answer);
+        let garbled = dealings.asked.counts().garbled - garbled;
+        dealings.peers[from.index()].faults.garbled += garbled;
         self.conclude(answered, stores)
     }
 
@@ -220,12 +140,17 @@ impl State {
         self.conclude(answered, stores)
     }
 
-    fn conclude(&mut self, answered: Answered<Purpose>, stores: &Stores) -> Wake {
+    fn conclude(&mut self, answered: Answered<Wanted>, stores: &Stores) -> Wake {
         match answered {
             Answered::Came(request, payload) => self.came_from_peer(request, payload, stores),
             Answered::Refused { request, hand_over } => {
+                let purpose = request.purpose.purpose;
+                if let Purpose::Probe = purpose {
+                    return Wake::NOBODY;
+                }
                 self.course.desk.see(request.sample, false);
-                self.read_instead(request.purpose, request.sample, hand_over, stores)
+                let hand_over = hand_over && self.course.desk.hands_over();
+                self.read_instead(purpose, request.sample, hand_over, stores)
             }
             Answered::Ignored => Wake::NOBODY,
         }
@@ -233,13 +158,22 @@ impl State {
 
     fn came_from_peer(
         &mut self,
-        request: Request<Purpose>,
+        request: Request<Wanted>,
         payload: Payload,
         stores: &Stores,
     ) -> Wake {
         let sample = request.sample;
+        let Wanted { at, purpose } = request.purpose;
+        if let Purpose::Probe = purpose {
+            return Wake::NOBODY;
+        }
+        if let Some(dealings) = &mut self.dealings {
+            let now = dealings.clock.now();
+            dealings.times.add(now.saturating_duration_since(at));
+        }
         self.course.desk.see(sample, true);
-        match request.purpose {
+        match purpose {
+            Purpose::Probe => Wake::NOBODY,
             Purpose::AtHome { slot, read, part } => {
                 self.begin_resumed(slot, read, part, Supply::Here(payload), stores)
             }
@@ -267,6 +201,7 @@ impl State {
         stores: &Stores,
     ) -> Wake {
         match purpose {
+            Purpose::Probe => Wake::NOBODY,
             Purpose::Awaited { slot } => self.give_up_awaited(sample, slot, hand_over, stores),
             Purpose::AtHome { slot, read, part } => {
                 let home = self.home_elsewhere(sample).filter(|_| hand_over);
@@ -295,34 +230,85 @@ impl State {
         self.begin_resumed(slot, read, part, Supply::Source(home), stores)
     }
 
-    /// A deadline of something that was to come from a rank has passed, or the rank is lost: all that is to come from it is
-    /// given up, and nothing is awaited from it until it is heard again. So it costs one deadline, not one a sample.
+    /// The deadline of something that was to come from a rank has passed.
     pub(super) fn expired(&mut self, rank: Rank, stores: &Stores) -> Wake {
+        let Some(dealings) = &mut self.dealings else {
+            return Wake::NOBODY;
+        };
+        if dealings.is_slow(rank) {
+            return self.give_up_overdue(rank, stores);
+        }
+        dealings.falls_silent(rank, false);
+        self.give_up_rank(rank, stores)
+    }
+
+    /// A rank is gone: nobody is left to answer.
+    pub(super) fn lost_rank(&mut self, rank: Rank, stores: &Stores) -> Wake {
+        if let Some(dealings) = &mut self.dealings {
+            dealings.parked.forget(rank);
+            dealings.falls_silent(rank, true);
+        }
+        // Who lingers for it need not.
+        self.give_up_rank(rank, stores) | self.wants.happened()
+    }
+
+    /// All that is to come from a rank is given up, and nothing is awaited from it until it is heard again. So it costs one
+    /// deadline, not one a sample.
+    fn give_up_rank(&mut self, rank: Rank, stores: &Stores) -> Wake {
         let Some(dealings) = &mut self.dealings else {
             return Wake::NOBODY;
         };
         let asked_of_it = dealings.asked.expired(rank);
         let desk = &self.course.desk;
-        let brings = |sample| desk.bringer(sample) == Some(rank);
-        // Who was asked for these waits for it, too.
-        let to_be_brought = dealings.asked.withdraw(|request| {
-            matches!(request.purpose, Purpose::Awaited { .. }) && brings(request.sample)
-        });
-        for (_, to) in dealings.parked.take_where(brings) {
+        for (_, to) in dealings
+            .parked
+            .take_where(|sample| desk.bringer(sample) == Some(rank))
+        {
             dealings.refuse(to);
         }
-        let own = self.course.awaiting.slots_where(|sample| {
-            brings(sample)
-                && desk
-                    .home(sample)
-                    .is_some_and(|home| home.rank == dealings.rank)
-        });
         let mut wake = Wake::NOBODY;
         for request in asked_of_it {
-            wake |= self.read_instead(request.purpose, request.sample, false, stores);
+            wake |= self.read_instead(request.purpose.purpose, request.sample, false, stores);
         }
+        wake | self.give_up_brought_by(rank, stores)
+    }
+
+    /// A rank is slow: what it was asked for longer ago than it is waited for, and what it is to bring, is read here.
+    fn give_up_overdue(&mut self, rank: Rank, stores: &Stores) -> Wake {
+        let Some(dealings) = &mut self.dealings else {
+            return Wake::NOBODY;
+        };
+        let now = dealings.clock.now();
+        let patience = dealings.patience(rank);
+        let overdue = dealings.asked.give_up(|request| {
+            request.rank == rank && now.saturating_duration_since(request.purpose.at) >= patience
+        });
+        let mut wake = Wake::NOBODY;
+        for request in overdue {
+            wake |= self.read_instead(request.purpose.purpose, request.sample, false, stores);
+        }
+        wake | self.give_up_brought_by(rank, stores)
+    }
+
+    /// What a rank is to bring is read here, and handed to its home.
+    fn give_up_brought_by(&mut self, rank: Rank, stores: &Stores) -> Wake {
+        let Some(dealings) = &mut self.dealings else {
+            return Wake::NOBODY;
+        };
+        let desk = &self.course.desk;
+        let brings = |sample| desk.bringer(sample) == Some(rank);
+        // Who was asked for these waits for it, too.
+        let to_be_brought = dealings.asked.give_up(|request| {
+            let is_awaited = matches!(request.purpose.purpose, Purpose::Awaited { .. });
+            is_awaited && brings(request.sample)
+        });
+        let own = self.course.awaiting.slots_where(|sample| {
+            let home = desk.home(sample).map(|home| home.rank);
+            brings(sample) && home == Some(dealings.rank) && !desk.is_being_read(sample)
+        });
+        let mut wake = Wake::NOBODY;
         for request in to_be_brought {
-            wake |= self.read_instead(request.purpose, request.sample, true, stores);
+            wake |= self.read_instead(request.purpose.purpose, request.sample, true, stores);
         }
         for (sample, slot) in own {
             wake |= self.give_up_awaited(sample, slot, false, stores);
@@ -330,30 +316,38 @@ impl State {
         wake
     }
 
-    /// A rank is gone: nobody is left to answer.
-    pub(super) fn lost_rank(&mut self, rank: Rank, stores: &Stores) -> Wake {
-        if let Some(dealings) = &mut self.dealings {
-            dealings.parked.forget(rank);
-        }
-        self.expired(rank, stores)
+    /// What the trainer stands at, if that is to come from peers. A holder that was heard since it was asked waits itself, for
+    /// who is to bring the sample.
+    pub(super) fn stands_at(&self, forsaken: u32) -> Option<Standing> {
+        let slot = self.course.slots.first();
+        let dealings = self.dealings.as_ref()?;
+        let Blamed(rank) = self.blamed_for(slot)?;
+        let patience = rank.map_or_else(
+            || dealings.patience_with_nobody(forsaken),
+            |rank| dealings.patience(rank),
+        );
+        Some(Standing {
+            slot,
+            rank,
+            patience,
+        })
     }
 
-    /// What the trainer stands at, if that is to come from peers: the slot, and whose silence it is, if that is known. A
-    /// holder that was heard since it was asked waits itself, for who is to bring the sample.
-    pub(super) fn stands_at(&self) -> Option<(u64, Option<Rank>)> {
-        let first = self.course.slots.first();
+    /// Whose silence it is that a slot is not filled, if it is to come from peers and that can be told.
+    fn blamed_for(&self, slot: u64) -> Option<Blamed> {
         let dealings = self.dealings.as_ref()?;
         let mut open = dealings.asked.open();
-        let asked = open.find(|(_, request)| request.purpose.slot() == first);
+        let asked = open.find(|(_, request)| request.purpose.purpose.slot() == Some(slot));
         if let Some((ticket, request)) = asked {
-            let is_parked = dealings.asked.is_heard_since(request.rank, ticket);
+            let is_awaited = matches!(request.purpose.purpose, Purpose::Awaited { .. });
+            let is_parked = is_awaited && dealings.asked.is_heard_since(request.rank, ticket);
             let bringer = self.silent_bringer(request.sample);
             let silent = bringer.filter(|_| is_parked).unwrap_or(request.rank);
-            return Some((first, Some(silent)));
+            return Some(Blamed(Some(silent)));
         }
-        let sample = self.course.awaiting.sample_at(first)?;
+        let sample = self.course.awaiting.sample_at(slot)?;
         let comes_from_here = self.course.desk.is_being_read(sample);
-        (!comes_from_here).then(|| (first, self.silent_bringer(sample)))
+        (!comes_from_here).then(|| Blamed(self.silent_bringer(sample)))
     }
 
     /// Who is to bring a sample, if it has not been given up already.
@@ -370,100 +364,6 @@ impl State {
             Some(sample) => self.give_up_awaited(sample, first, false, stores),
             None => Wake::NOBODY,
         }
-    }
-
-    /// A peer asks for a sample: it is answered at once, parked until the sample arrives, or refused.
-    pub(super) fn asked_by(&mut self, from: Rank, ask: Ask) -> Wake {
-        let here = self.home_here(ask.sample);
-        let Some(dealings) = &mut self.dealings else {
-            return Wake::NOBODY;
-        };
-        dealings.asked.heard(from);
-        let to = Parker {
-            rank: from,
-            ticket: ask.ticket,
-        };
-        let Some(tier) = here.filter(|_| !self.course.is_stopped()) else {
-            dealings.refuse(to);
-            return Wake::NOBODY;
-        };
-        if self.course.desk.is_here(ask.sample, tier) {
-            dealings.errands.push(Errand::Serve {
-                to,
-                sample: ask.sample,
-                tier,
-            });
-        } else if self.is_forsaken(ask.sample) || self.is_busy_with(ask.sample, to) {
-            self.refuse(to);
-        }
-        Wake::NOBODY
-    }
-
-    /// Whether a sample that lives here will not come before it is read here, or somebody else thinks of it.
-    fn is_forsaken(&self, sample: SampleId) -> bool {
-        let Some(dealings) = &self.dealings else {
-            return true;
-        };
-        let desk = &self.course.desk;
-        let bringer = desk.bringer(sample);
-        let is_silent = bringer.is_some_and(|bringer| dealings.asked.is_mute(bringer));
-        dealings.missing.contains(&sample) || (is_silent && !desk.is_being_read(sample))
-    }
-
-    /// Parks a request, unless its asker has too many here.
-    fn is_busy_with(&mut self, sample: SampleId, to: Parker) -> bool {
-        let dealings = self.dealings.as_mut();
-        dealings.is_none_or(|dealings| dealings.parked.park(sample, to) == Parking::Busy)
-    }
-
-    fn refuse(&mut self, to: Parker) {
-        if let Some(dealings) = &mut self.dealings {
-            dealings.refuse(to);
-        }
-    }
-
-    /// A sample has arrived at its home here, or will not: who asked for it is told.
-    pub(super) fn tell_parked(&mut self, sample: SampleId, tier: TierId, arrived: bool) {
-        if self.home_here(sample) != Some(tier) {
-            return;
-        }
-        let Some(dealings) = &mut self.dealings else {
-            return;
-        };
-        if arrived {
-            dealings.missing.remove(&sample);
-        } else {
-            dealings.missing.insert(sample);
-        }
-        for to in dealings.parked.take(sample) {
-            if arrived {
-                dealings.errands.push(Errand::Serve { to, sample, tier });
-            } else {
-                dealings.refuse(to);
-            }
-        }
-    }
-
-    /// A peer has handed over a sample that lives here, and whether it could be kept; or it could not read it.
-    pub(super) fn handed_over(
-        &mut self,
-        from: Rank,
-        sample: SampleId,
-        tier: TierId,
-        kept: bool,
-        stores: &Stores,
-    ) -> Wake {
-        if let Some(dealings) = &mut self.dealings {
-            dealings.asked.heard(from);
-        }
-        if kept {
-            self.course.desk.arrive(sample, tier);
-        } else if !self.course.desk.is_here(sample, tier) {
-            self.course.desk.lost(sample, tier);
-        }
-        let is_here = self.course.desk.is_here(sample, tier);
-        self.tell_parked(sample, tier, is_here);
-        self.resume(sample, stores) | self.wants.happened()
     }
 }
 

@@ -59,6 +59,10 @@ enum Located {
     NoRoom,
 }
 
+/// Requests of a rank that are open at a time, at most. A trainer that waits for a rank that comes late makes the window grow,
+/// which would ask all others for a whole staging buffer of small samples: 130,000 requests before the first batch.
+const ASKED_MAX: usize = 4096;
+
 /// A read that is about to be queued for its slot.
 struct Begun {
     slot: u64,
@@ -97,12 +101,26 @@ impl State {
             polled = now;
             wake |= more;
         }
+        if self.is_held_back() {
+            self.crew.lanes.wait(Lane::Staging);
+            return (None, wake);
+        }
         let Some(fetch) = self.course.begin_next() else {
             self.crew.lanes.wait(Lane::Staging);
             return (None, wake);
         };
         self.crew.lanes.begin(Lane::Staging);
         (Some(fetch), wake | self.calls_more())
+    }
+
+    /// Whether the read that is next would have to be handed over, while too much is on its way to others, and nobody waits
+    /// for it here.
+    fn is_held_back(&self) -> bool {
+        let Some(fetch) = self.course.first_in_queue() else {
+            return false;
+        };
+        let is_wanted = fetch.ticket.slot.is_some_and(|slot| self.wants.wants(slot));
+        fetch.hand_over.is_some() && !is_wanted && self.is_outbox_full()
     }
 
     /// A read for the trainer to do itself, as it would else wait: of what it wants, or not far behind that.
@@ -116,7 +134,8 @@ impl State {
             let (_, more) = self.advance(stores);
             wake |= more;
         }
-        let until = self.course.slots.first() + wanted + OWN_AHEAD;
+        let ahead = if self.is_outbox_full() { 0 } else { OWN_AHEAD };
+        let until = self.course.slots.first() + wanted + ahead;
         let is_own = |fetch: &Fetch| {
             let Ticket { slot, read, .. } = &fetch.ticket;
             let writes = read
@@ -145,7 +164,8 @@ impl State {
     pub(super) fn take_tier_task(&mut self, lane: Lane, stores: &Stores) -> (Option<Fetch>, Wake) {
         let mut wake = Wake::NOBODY;
         for _ in 0..POLLS_MAX {
-            if self.course.is_stopped() {
+            // What fills tiers is ahead of its time, and may have to be handed over.
+            if self.course.is_stopped() || self.is_outbox_full() {
                 break;
             }
             let read = match self.course.desk.poll(lane) {
@@ -182,7 +202,8 @@ impl State {
     pub(super) fn advance(&mut self, stores: &Stores) -> (Polled, Wake) {
         let mut wake = self.place_unplaced(stores);
         for _ in 0..POLLS_MAX {
-            if self.course.is_stopped() || self.course.is_queue_full() {
+            let has_enough = self.course.is_stopped() || self.course.is_queue_full();
+            if has_enough || self.has_asked_enough() || self.fills_first() {
                 return (Polled::Enough, wake);
             }
             if !self.course.unplaced.is_empty() {
@@ -200,6 +221,17 @@ impl State {
             wake |= more;
         }
         (Polled::More, wake)
+    }
+
+    /// Whether so much is asked of peers that to ask for more would help nobody.
+    fn has_asked_enough(&self) -> bool {
+        let dealings = self.dealings.as_ref();
+        dealings.is_some_and(|dealings| dealings.asked.open_len() >= ASKED_MAX)
+    }
+
+    /// Whether tiers are to be filled before anything is staged, and are not yet.
+    fn fills_first(&self) -> bool {
+        self.course.desk.fills_first() && !self.crew.lanes.are_tiers_filled()
     }
 
     /// The next access that has no slot: one that there was no room for, or the engine's next.

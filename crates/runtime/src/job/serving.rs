@@ -5,12 +5,17 @@ use std::sync::{Arc, Weak};
 
 use foresee_core::homes::Home;
 use foresee_core::ids::{Rank, SampleId, TierId};
+use foresee_core::units::Bytes;
 
-use super::peers::Errand;
+use super::dealings::Errand;
+use super::holding::HandedOver;
+use super::peer_stats::Moved;
+use super::post::Posted;
 use super::shared::Shared;
 use crate::arena::Block;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::tier::{Arrived, Found, Kept, Shared as Shares};
-use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive, Sent, Transport};
+use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive};
 
 /// A block as it is sent.
 struct Sendable(Arc<Block>);
@@ -18,6 +23,26 @@ struct Sendable(Arc<Block>);
 impl AsRef<[u8]> for Sendable {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()
+    }
+}
+
+/// Samples that peers got from here, and their bytes.
+#[derive(Default)]
+pub(super) struct Served([AtomicU64; 2]);
+
+impl Served {
+    fn add(&self, bytes: usize) {
+        if bytes > 0 {
+            self.0[0].fetch_add(1, Ordering::Relaxed);
+            self.0[1].fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn so_far(&self) -> Moved {
+        Moved {
+            samples: self.0[0].load(Ordering::Relaxed),
+            bytes: self.0[1].load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -31,28 +56,47 @@ fn payload(block: Option<&Arc<Block>>, bytes: &[u8]) -> Payload {
 
 impl Shared {
     /// Does what is to be done for peers, without the lock.
-    pub(super) fn dispatch(&self, transport: &dyn Transport, errands: Vec<Errand>) {
+    pub(super) fn dispatch(&self, errands: Vec<Errand>) {
         for errand in errands {
             match errand {
-                Errand::Send(to, message) => {
-                    let ticket = match &message {
-                        Message::Ask(ask) => Some(ask.ticket),
-                        Message::Answer(_) | Message::HandOver(_) => None,
-                    };
-                    let sent = transport.send(to, message);
-                    if let (Some(ticket), Sent::Full | Sent::Gone) = (ticket, sent) {
-                        self.change(|state| ((), state.not_sent(ticket, &self.stores)));
-                    }
-                }
+                Errand::Send(to, message) => self.say(to, message),
                 Errand::Serve { to, sample, tier } => {
+                    let content = self.content(sample, tier);
+                    self.served.add(content.len());
                     let answer = Answer {
                         ticket: to.ticket,
-                        content: self.content(sample, tier),
+                        content,
                     };
-                    // An answer that is lost is one that does not come: the asker has a deadline.
-                    let _ = transport.send(to.rank, Message::Answer(answer));
+                    self.say(to.rank, Message::Answer(answer));
                 }
             }
+        }
+    }
+
+    /// Says something to a rank, now or soon.
+    fn say(&self, to: Rank, message: Message) {
+        let Some(post) = &self.post else {
+            return;
+        };
+        let is_kept = matches!(message, Message::Ask(_));
+        let kept = is_kept.then(|| message.clone());
+        if let (Posted::Not, Some(message)) = (post.send(to, message, &self.own), kept) {
+            self.not_sent(message);
+        }
+    }
+
+    /// A message will not be sent. An answer that is lost is one that does not come: the asker has a deadline.
+    pub(super) fn not_sent(&self, message: Message) {
+        match message {
+            Message::Ask(ask) => {
+                self.change(|state| ((), state.not_sent(ask.ticket, &self.stores)));
+            }
+            Message::HandOver(handed) => {
+                if matches!(handed.content, Content::Sample(_)) {
+                    self.outbox.drop_one();
+                }
+            }
+            Message::Answer(_) | Message::Done(_) => {}
         }
     }
 
@@ -83,7 +127,7 @@ impl Shared {
         block: Option<&Arc<Block>>,
         bytes: &[u8],
     ) {
-        let Some(transport) = &self.transport else {
+        let Some(post) = &self.post else {
             return;
         };
         let Some(room) = self.outbox.room(bytes.len()) else {
@@ -92,19 +136,16 @@ impl Shared {
         };
         let content = Content::Sample(room.fill(payload(block, bytes)));
         let message = Message::HandOver(HandOver { sample, content });
-        match transport.send(home.rank, message) {
-            Sent::Taken => {}
-            Sent::Full | Sent::Gone => self.outbox.drop_one(),
+        match post.send(home.rank, message, &self.own) {
+            Posted::Taken => self.outbox.sent_one(bytes.len()),
+            Posted::Not => self.outbox.drop_one(),
         }
     }
 
     /// Tells a sample's home not to wait for it. If that is lost, too, there are deadlines.
     pub(super) fn will_not_come(&self, home: Home, sample: SampleId) {
-        if let Some(transport) = &self.transport {
-            let content = Content::WillNotCome;
-            let message = Message::HandOver(HandOver { sample, content });
-            let _ = transport.send(home.rank, message);
-        }
+        let content = Content::WillNotCome;
+        self.say(home.rank, Message::HandOver(HandOver { sample, content }));
     }
 
     fn keep_handed_over(&self, from: Rank, handed: &HandOver) {
@@ -113,13 +154,16 @@ impl Shared {
         if sample.0 >= self.spec.catalog.len() {
             return;
         }
-        let here = self.look(|state| {
-            let tier = state.home_here(sample)?;
-            (!state.course.desk.is_here(sample, tier)).then_some(tier)
-        });
+        let here = self.look(|state| state.home_here(sample));
         let Some(number) = here else {
+            if *content == Content::WillNotCome {
+                self.change(|state| ((), state.need_not_bring(from, sample)));
+            }
             return;
         };
+        if self.look(|state| state.course.desk.is_here(sample, number)) {
+            return;
+        }
         let tier = self.stores.tier(number);
         let expected = self.spec.catalog.size(sample).0;
         let kept = match content {
@@ -133,10 +177,13 @@ impl Shared {
             }
             Content::Sample(_) | Content::WillNotCome => false,
         };
-        self.change(|state| {
-            let wake = state.handed_over(from, sample, number, kept, &self.stores);
-            ((), wake)
-        });
+        let handed = HandedOver {
+            from,
+            sample,
+            tier: number,
+            kept: kept.then_some(Bytes(expected)),
+        };
+        self.change(|state| ((), state.handed_over(&handed, &self.stores)));
     }
 }
 
@@ -154,6 +201,7 @@ impl Receive for Ear {
                 shared.change(|state| ((), state.answered(from, answer, &shared.stores)));
             }
             Message::HandOver(handed) => shared.keep_handed_over(from, &handed),
+            Message::Done(done) => shared.change(|state| ((), state.finished(from, &done.report))),
         }
     }
 

@@ -4,12 +4,13 @@
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::outbox::Outbox;
+use super::post::Post;
 use super::reader::Reader;
-use super::serving::Ear;
+use super::serving::{Ear, Served};
 use super::spec::JobSpec;
 use super::state::{Ended, State};
 use super::stores::{Grant, Stores};
@@ -27,10 +28,14 @@ pub(crate) struct Shared {
     pub(super) stores: Stores,
     pub(super) reader: Reader,
     pub(super) trace: Option<Trace>,
-    /// The way to other ranks.
-    pub(super) transport: Option<Arc<dyn Transport>>,
+    /// This, for threads that end with it.
+    pub(super) own: Weak<Self>,
+    /// What is said to other ranks; none without peers.
+    pub(super) post: Option<Post>,
     /// What is on its way to them.
     pub(super) outbox: Arc<Outbox>,
+    /// What they got from here.
+    pub(super) served: Served,
     /// Until the job is closed, what other ranks send is taken in.
     serving: Mutex<Option<Serving>>,
     /// Whether the trainer reads its samples itself, one by one.
@@ -61,6 +66,7 @@ pub(super) struct Parts {
     pub(super) reader: Reader,
     pub(super) trace: Option<Trace>,
     pub(super) transport: Option<Arc<dyn Transport>>,
+    pub(super) outbox: Arc<Outbox>,
     pub(super) on_demand: bool,
     pub(super) mean_bytes: u64,
     pub(super) largest_bytes: u64,
@@ -74,14 +80,20 @@ impl Shared {
     pub(super) fn start(parts: Parts) -> std::io::Result<Arc<Self>> {
         let most = parts.state.crew.most();
         let pool = Arc::clone(&parts.pool);
-        let outbox = Outbox::new(parts.spec.config.staging.capacity_bytes);
-        let shared = Arc::new(Self {
+        let deadline = parts.spec.config.peers.deadline;
+        let (world, outbox) = (parts.spec.world, parts.outbox);
+        let post = parts
+            .transport
+            .map(|way| Post::new(way, world, deadline, Arc::clone(&outbox)));
+        let shared = Arc::new_cyclic(|own| Self {
+            own: Weak::clone(own),
+            post,
             outbox,
+            served: Served::default(),
             spec: parts.spec,
             stores: parts.stores,
             reader: parts.reader,
             trace: parts.trace,
-            transport: parts.transport,
             serving: Mutex::new(None),
             on_demand: parts.on_demand,
             mean_bytes: parts.mean_bytes,
@@ -100,7 +112,8 @@ impl Shared {
         let mut member = whole(shared.member.lock());
         *member = Some(pool.join(&work, most)?);
         drop(member);
-        if let Some(transport) = &shared.transport {
+        let transport = shared.post.as_ref().and_then(Post::transport);
+        if let Some(transport) = transport {
             let ear = Arc::new(Ear(Arc::downgrade(&shared)));
             let serving = transport.serve(ear)?;
             *whole(shared.serving.lock()) = Some(serving);
@@ -117,8 +130,8 @@ impl Shared {
             (changed, state.take_errands())
         };
         self.wake(wake);
-        if let (false, Some(transport)) = (errands.is_empty(), &self.transport) {
-            self.dispatch(&**transport, errands);
+        if !errands.is_empty() {
+            self.dispatch(errands);
         }
         result
     }
@@ -220,11 +233,14 @@ impl Shared {
         let serving = whole(self.serving.lock()).take();
         // After the lock: it waits for what is being taken in.
         drop(serving);
+        if let Some(post) = &self.post {
+            post.close();
+        }
         let dropped = self.outbox.dropped();
         if dropped > 0 {
             let rank = self.spec.rank;
             tracing::warn!(
-                "rank {rank}: {dropped} samples were not handed over to the ranks that keep them, as too many were on their way: they were read again"
+                "rank {rank}: {dropped} samples could not be handed over to the ranks that keep them: they are read again"
             );
         }
     }

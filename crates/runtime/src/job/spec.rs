@@ -166,6 +166,12 @@ impl JobSpec {
             .ok_or_else(|| JobError::Policy(self.policy.clone()))
     }
 
+    /// Whether anything is kept that other ranks could want.
+    pub fn keeps(&self) -> bool {
+        let does_keep = self.policy().is_ok_and(|policy| Traits::of(policy).keeps);
+        does_keep && self.config.tiers.iter().any(|tier| tier.capacity_bytes > 0)
+    }
+
     /// What a sample is in the staging buffer, where that is the same for all.
     pub(super) fn decoded_bytes(&self) -> Option<u64> {
         self.images
@@ -281,8 +287,13 @@ impl JobSpec {
         })
     }
 
-    /// This rank's part of the plan, from the shares of all. Without peers its own share is all there is.
-    pub(super) fn part(&self, brief: &Brief, gathered: Option<&[Share]>) -> Result<Part, JobError> {
+    /// This rank's part of the plan, from the shares of all, and whether tiers are filled first. Without peers its own share
+    /// is all there is.
+    pub(super) fn part(
+        &self,
+        brief: &Brief,
+        gathered: Option<&[Share]>,
+    ) -> Result<(Part, bool), JobError> {
         let policy = self.policy()?;
         let own;
         let shares = if let Some(shares) = gathered {
@@ -299,7 +310,7 @@ impl JobSpec {
             .part(brief, shares, self.rank())
             .map_err(unsupported)?;
         assert_eq!(part.only_simulated(), None, "{}", self.policy);
-        Ok(part)
+        Ok(part.filled_by_threads())
     }
 
     /// The digest of all that this rank's plan is made from.

@@ -13,12 +13,13 @@ use foresee_core::policy::Part;
 use foresee_core::policy::specimen::Traits;
 use foresee_core::units::Bytes;
 
-use super::agreement::Peers;
 use super::consumer::Consumer;
 use super::course::Course;
+use super::dealings::Dealings;
 use super::error::JobError;
 use super::looks::Looks;
-use super::peers::Dealings;
+use super::meeting::{Brought, Peers};
+use super::outbox::Outbox;
 use super::reader::Reader;
 use super::shared::{Parts, Shared};
 use super::shelf::Shelf;
@@ -44,20 +45,104 @@ const WRITTEN_AFTER: Duration = Duration::from_secs(1);
 /// How often a dataset that changes while a job starts is measured again, before its samples are errors.
 const MEASURED_MAX: u32 = 3;
 
+/// What a job opens before it is known whether it has peers.
+pub(super) struct Opened {
+    pool: Arc<Pool>,
+    stores: Stores,
+    grant: Grant,
+    /// What its tiers hold from before.
+    held: Vec<(SampleId, TierId)>,
+}
+
+impl Opened {
+    /// Nobody needs it any more.
+    pub(super) fn close(self) {
+        self.stores.close();
+    }
+}
+
 impl Job {
-    /// The running job; started where the consumer stands if it does not run yet.
-    pub(super) fn running(&self, consumer: &Consumer) -> Result<Arc<Shared>, JobError> {
+    /// The running job; started where the consumer stands if it does not run yet. None while it still meets its peers at the
+    /// deadline: to wait for them is no reason to be deaf.
+    pub(super) fn running(
+        &self,
+        consumer: &Consumer,
+        deadline: Instant,
+    ) -> Result<Option<Arc<Shared>>, JobError> {
         let mut running = self.lock_running();
         if let Some(shared) = &*running {
-            return Ok(Arc::clone(shared));
+            return Ok(Some(Arc::clone(shared)));
         }
         // Somebody may have closed it a moment ago.
         if self.closed.load(Ordering::Relaxed) {
             return Err(JobError::Closed);
         }
-        let shared = self.start(consumer)?;
+        if let Some(peers) = self.peers() {
+            self.open_for(&peers, consumer)?;
+            drop(running);
+            if !peers.wait(deadline)? {
+                return Ok(None);
+            }
+            running = self.lock_running();
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(JobError::Closed);
+            }
+        }
+        let opened = whole(self.opened.lock()).take();
+        let opened = match opened {
+            Some(opened) => opened,
+            None => self.open()?,
+        };
+        let shared = self.start(consumer, opened)?;
         *running = Some(Arc::clone(&shared));
-        Ok(shared)
+        Ok(Some(shared))
+    }
+
+    /// Opens what it needs to know before it can meet its peers, and seeks them; once.
+    fn open_for(&self, peers: &Arc<Peers>, consumer: &Consumer) -> Result<(), JobError> {
+        let mut place = whole(self.opened.lock());
+        if place.is_some() {
+            return Ok(());
+        }
+        let opened = self.open()?;
+        let spec = self.spec();
+        let course = (consumer.layout.clone(), consumer.mark);
+        let capacities = opened.stores.capacities();
+        let brief = spec.brief(self.orders(), course, &capacities, &[])?;
+        let held = opened.held.clone();
+        peers.seek(Brought { spec, brief, held })?;
+        *place = Some(opened);
+        Ok(())
+    }
+
+    /// Seeks its peers, and does not start.
+    #[cfg(test)]
+    pub(super) fn seek_peers(&self) -> Result<(), JobError> {
+        let peers = self.peers().expect("it was given a way to them");
+        self.open_for(&peers, &self.consumer())
+    }
+
+    /// What it opened, once it has met its peers.
+    #[cfg(test)]
+    pub(super) fn meets_peers(&self) -> Option<Stores> {
+        let peers = self.peers()?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert!(peers.wait(deadline).is_ok_and(|is_decided| is_decided));
+        assert!(peers.agreed().is_some(), "all came");
+        let opened = whole(self.opened.lock()).take()?;
+        Some(opened.stores)
+    }
+
+    fn open(&self) -> Result<Opened, JobError> {
+        let pool = Pool::of_process();
+        let (stores, grant) = self.open_stores(&pool)?;
+        let held = stores.held();
+        Ok(Opened {
+            pool,
+            stores,
+            grant,
+            held,
+        })
     }
 
     /// Goes on where the consumer stands now; what tiers hold stays.
@@ -131,12 +216,14 @@ impl Job {
         Ok(true)
     }
 
-    fn start(&self, consumer: &Consumer) -> Result<Arc<Shared>, JobError> {
+    fn start(&self, consumer: &Consumer, opened: Opened) -> Result<Arc<Shared>, JobError> {
         let spec = self.spec();
-        let pool = Pool::of_process();
-        let (stores, grant) = self.open_stores(&pool)?;
-        let held = stores.held();
-        self.agree(consumer, &stores, &held)?;
+        let Opened {
+            pool,
+            stores,
+            grant,
+            held,
+        } = opened;
         let desk = self.desk(consumer, &stores, &held)?;
         if let Ok(mut began) = self.began.lock() {
             let held = held.iter().map(|(sample, _)| *sample).collect();
@@ -156,9 +243,18 @@ impl Job {
         let course = Course::new(desk, self.shelf(consumer));
         let mut state = State::new(course, crew, stores.tiers.len() + 1, window);
         state.evict(&stores);
-        let transport = self.peers.as_ref().and_then(Peers::transport);
+        let transport = self.peers().and_then(|peers| peers.transport());
+        let staging_bytes = spec.config.staging.capacity_bytes;
+        let outbox = Outbox::new(staging_bytes, spec.catalog.largest().0, Arc::clone(&pool));
         if transport.is_some() {
-            state.dealings = Some(Dealings::new(spec.rank(), spec.world));
+            let deadline = spec.config.peers.deadline;
+            let ranks = (spec.rank(), spec.world);
+            let dealings = Dealings::new(ranks, deadline, Arc::clone(&outbox));
+            state.dealings = Some(if state.course.desk.parks() {
+                dealings
+            } else {
+                dealings.guessing()
+            });
         }
         let reader = Reader::new(Arc::clone(&spec), looks(&spec, &stores));
         Shared::start(Parts {
@@ -167,6 +263,7 @@ impl Job {
             reader,
             trace: self.trace()?,
             transport,
+            outbox,
             on_demand,
             mean_bytes,
             largest_bytes,
@@ -213,22 +310,6 @@ impl Job {
             .map_or((mean, largest), |bytes| (bytes, bytes))
     }
 
-    /// Tells the other ranks what this one can hold and holds, and learns it of them, the first time.
-    fn agree(
-        &self,
-        consumer: &Consumer,
-        stores: &Stores,
-        held: &[(SampleId, TierId)],
-    ) -> Result<(), JobError> {
-        let Some(peers) = &self.peers else {
-            return Ok(());
-        };
-        let spec = self.spec();
-        let course = (consumer.layout.clone(), consumer.mark);
-        let brief = spec.brief(self.orders(), course, &stores.capacities(), &[])?;
-        peers.agree(&spec, brief, held)
-    }
-
     /// An engine where the consumer stands, with what the tiers hold.
     pub(super) fn desk(
         &self,
@@ -240,16 +321,17 @@ impl Job {
         let kept = stores.capacities();
         let course = (consumer.layout.clone(), consumer.mark);
         let brief = spec.brief(self.orders(), course, &kept, held)?;
-        let agreed = self.peers.as_ref().and_then(Peers::agreed);
+        let agreed = self.peers().and_then(|peers| peers.agreed());
         // What all plan with is what tiers held when the job started, so that homes stay; its own tiers a rank knows better.
         let brief = match &agreed {
             Some(agreed) => agreed.complete(brief),
             None => brief,
         };
         let shares = agreed.as_ref().map(|agreed| &agreed.shares[..]);
+        let (part, fills_first) = spec.part(&brief, shares)?;
         let part = Part {
             held: held.to_vec(),
-            ..spec.part(&brief, shares)?
+            ..part
         };
         let model = spec.model(&brief);
         let homes = part.homes().filter(|_| brief.peers).cloned();
@@ -263,8 +345,17 @@ impl Job {
             held,
             spec.record,
         );
-        Ok(match homes {
-            Some(homes) => desk.among(spec.rank(), homes, bringers, &brief.held),
+        let desk = desk.filled_first(fills_first);
+        if let Some(homes) = homes {
+            return Ok(desk.among(spec.rank(), homes, bringers, &brief.held));
+        }
+        let policy = spec.policy()?;
+        let holders = agreed.as_ref().and_then(|agreed| {
+            let found = agreed.holders.get_or_init(|| policy.holders(&brief));
+            found.as_ref()
+        });
+        Ok(match holders {
+            Some(holders) => desk.among_holders(spec.rank(), holders),
             None => desk,
         })
     }

@@ -5,17 +5,19 @@
 //! `polling` asks the engine for reads, and finds memory for them; `gathering` is the trainer's side.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use foresee_core::engine::{Lane, Read};
-use foresee_core::ids::{SampleId, TierId};
+use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::model::Origin;
 use foresee_core::units::{Bytes, Seconds};
 
 use super::course::Course;
+use super::dealings::Dealings;
 use super::ledger::Ledger;
 use super::loans::{Loans, Numbers};
 use super::outcome::{Done, Outcome};
-use super::peers::Dealings;
+use super::peer_stats::Report;
 use super::slots::{Failure, Slot};
 use super::stores::Stores;
 use super::task::{Doer, Fetch, Ticket};
@@ -94,6 +96,39 @@ impl State {
         self.crew.lanes.restart();
         self.evict(stores);
         Wake::ANOTHER
+    }
+
+    /// Another rank's stream is over: who lingers for it looks again.
+    pub(super) fn finished(&mut self, from: Rank, report: &[u8]) -> Wake {
+        if let Some(dealings) = &mut self.dealings {
+            dealings.finished(from, report);
+        }
+        self.wants.happened()
+    }
+
+    /// This rank's stream is over; the others are told, the first time.
+    pub(super) fn finish(&mut self, report: &Report) -> Wake {
+        if let Some(dealings) = &mut self.dealings {
+            dealings.finish(report);
+        }
+        Wake::NOBODY
+    }
+
+    /// Since when this rank's stream is over.
+    pub(super) fn done_since(&self) -> Option<Instant> {
+        self.dealings.as_ref()?.done_since
+    }
+
+    /// Whether some rank may still want something of this one.
+    pub(super) fn is_needed(&self) -> bool {
+        let dealings = self.dealings.as_ref();
+        dealings.is_some_and(Dealings::is_needed)
+    }
+
+    /// Whether nothing more is to be read ahead that others would have to be given: too much is on its way to them.
+    pub(super) fn is_outbox_full(&self) -> bool {
+        let dealings = self.dealings.as_ref();
+        dealings.is_some_and(|dealings| dealings.outbox.is_full())
     }
 
     /// Whether nothing is being written to a tier's files.
@@ -313,7 +348,9 @@ impl State {
             self.course.desk.lost(read.sample, tier);
             self.ledger.counts.not_kept += 1;
         }
-        self.tell_parked(read.sample, tier, kept);
+        if let Some(own) = self.dealings.as_ref().map(|dealings| dealings.rank) {
+            self.tell_parked(read.sample, tier, kept, own);
+        }
         self.evict(stores);
         // Who waited for it to arrive in its tier can go on.
         let mut wake = self.resume(read.sample, stores);

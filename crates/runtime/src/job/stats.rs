@@ -6,19 +6,21 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use foresee_core::bound::lone_minimum;
+use foresee_core::bound::{job_minimum, lone_minimum};
 use foresee_core::tally::{Count, Tally};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Job;
 use super::ledger::Counts;
+use super::peer_stats::{JobStats, PeerStats, Report, WayStats};
+use super::post::Post;
 use super::shared::Shared;
 
 /// Every epoch is looked at for the source minimum: nobody trains for more, or waits for so many.
 const EPOCHS_COUNTED: u32 = 10_000;
 
 /// Reads from one origin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reads {
     /// How many.
     pub samples: u64,
@@ -61,7 +63,8 @@ pub struct Stats {
     pub hit_ratio: f64,
     /// Bytes read from the source.
     pub source_bytes: u64,
-    /// The fewest that this whole job can read from the source with its tiers.
+    /// The fewest that this whole job can read from the source with its tiers; with peers no rank has one of its own
+    /// ([`JobStats`]).
     pub source_minimum_bytes: Option<u64>,
     /// Loader threads of the staging buffer at present, and of each tier.
     pub threads: Vec<u32>,
@@ -77,6 +80,10 @@ pub struct Stats {
     pub not_kept: u64,
     /// Samples that were given memory outside of the staging buffer, because all of it was in the trainer's hands.
     pub outside: u64,
+    /// What happened between this rank and others; none without peers.
+    pub peers: Option<PeerStats>,
+    /// What all ranks did, as far as they said; none without peers.
+    pub job: Option<JobStats>,
 }
 
 impl Stats {
@@ -102,8 +109,30 @@ impl Stats {
                 stats.stall_by_s = stalls.collect();
                 stats.threads = now.crew.by_lane();
             });
+            stats.count_peers(shared);
         }
         stats
+    }
+
+    /// What happened between this rank and others, and what they said of themselves.
+    fn count_peers(&mut self, shared: &Shared) {
+        let own = Report::of(self);
+        let counted = shared.look(|now| {
+            let dealings = now.dealings.as_ref()?;
+            let reports = dealings.reports(&own);
+            Some((dealings.stats(), reports))
+        });
+        let Some((mut peers, reports)) = counted else {
+            return;
+        };
+        let troubles = shared.post.as_ref().map(Post::troubles);
+        let troubles = troubles.unwrap_or_default().into_iter();
+        peers.ways = troubles.map(WayStats::from).collect();
+        peers.served = shared.served.so_far();
+        peers.handed_over = shared.outbox.sent();
+        peers.not_handed_over = shared.outbox.dropped();
+        self.job = Some(JobStats::of(self.world_size, reports));
+        self.peers = Some(peers);
     }
 
     fn nothing() -> Self {
@@ -131,6 +160,8 @@ impl Stats {
             stale: 0,
             not_kept: 0,
             outside: 0,
+            peers: None,
+            job: None,
         }
     }
 
@@ -188,7 +219,7 @@ impl Job {
 
     /// The fewest bytes that this job can read from the source, from where this run began; none where its epochs have no
     /// end, or orders that are not known yet, or too many to look at, or where it did not go on from there.
-    /// `kept_bytes`: what the tiers of a job that runs or ran can hold.
+    /// `kept_bytes`: what the tiers of a job that runs or ran can hold. With peers it is what all ranks read together.
     pub(super) fn source_minimum(&self, kept_bytes: Option<Vec<u64>>) -> Option<u64> {
         let (orders, spec) = (self.orders(), self.spec());
         if orders.epochs() > EPOCHS_COUNTED || orders.epochs() != spec.epochs {
@@ -198,6 +229,9 @@ impl Job {
         let minimum = |kept: &[u64]| {
             let (layout, _) = whole(self.course.read()).clone();
             let brief = spec.brief(orders, (layout, began.mark), kept, &[]).ok()?;
+            if let Some(agreed) = self.peers().and_then(|peers| peers.agreed()) {
+                return job_minimum(&agreed.complete(brief)).map(|bytes| bytes.0);
+            }
             lone_minimum(&brief, spec.rank(), &began.held).map(|bytes| bytes.0)
         };
         match kept_bytes {
@@ -256,13 +290,16 @@ impl fmt::Display for Stats {
             )?;
         }
         writeln!(f, "hit ratio   {:.3}", self.hit_ratio)?;
-        let minimum = self.source_minimum_bytes.map_or_else(
-            || "its minimum is not known".into(),
-            |minimum| format!("the whole job's minimum is {:.1} MB", mb(minimum)),
-        );
+        let minimum = match (&self.job, self.source_minimum_bytes) {
+            (Some(_), _) => String::new(),
+            (None, None) => ", its minimum is not known".into(),
+            (None, Some(minimum)) => {
+                format!(", the whole job's minimum is {:.1} MB", mb(minimum))
+            }
+        };
         writeln!(
             f,
-            "source      {:.1} MB read, {minimum}",
+            "source      {:.1} MB read{minimum}",
             mb(self.source_bytes)
         )?;
         let threads: Vec<String> = self.threads.iter().map(u32::to_string).collect();
@@ -277,6 +314,12 @@ impl fmt::Display for Stats {
         ];
         for (what, count) in troubles.into_iter().filter(|(_, count)| *count > 0) {
             write!(f, "\n{what:<12}{count}")?;
+        }
+        if let Some(peers) = &self.peers {
+            write!(f, "\n{peers}")?;
+        }
+        if let Some(job) = &self.job {
+            write!(f, "\n{job}")?;
         }
         Ok(())
     }

@@ -156,7 +156,7 @@ fn desk(job: &Job, stores: &Stores) -> crate::desk::Desk {
     job.desk(&consumer, stores, &[]).unwrap()
 }
 
-fn come(fetch: Fetch, stores: &Stores) -> Outcome {
+pub(super) fn come(fetch: Fetch, stores: &Stores) -> Outcome {
     let Raw::Fill(mut filling) = fetch.raw else {
         unreachable!("nothing is decoded")
     };
@@ -312,7 +312,8 @@ fn what_was_begun_before_a_move_is_dropped_when_it_comes() {
 #[cfg(debug_assertions)]
 fn who_has_the_lock_of_a_job_cannot_write_files() {
     let job = Job::new(spec()).unwrap();
-    let shared = job.running(&job.consumer()).unwrap();
+    let running = job.running(&job.consumer(), Instant::now());
+    let shared = running.unwrap().expect("it has nobody to meet");
     let locked = std::panic::AssertUnwindSafe(|| {
         shared.change(|_| {
             check_may_write();

@@ -24,6 +24,11 @@ impl Wants {
         self.missing = missing;
     }
 
+    /// Whether the trainer waits for this slot.
+    pub(super) fn wants(&self, slot: u64) -> bool {
+        self.hungry && slot < self.until
+    }
+
     /// What was wanted of another course is not wanted any more.
     pub(super) fn forget(&mut self) {
         self.until = 0;

@@ -1,12 +1,13 @@
 //! The asker's book: which samples were asked of whom, and what became of it.
 //!
 //! A request is open from [`Asked::ask`] until exactly one of these: it is answered with the sample, it is refused, its rank
-//! is given up ([`Asked::expired`]), or the asker wants it no more ([`Asked::withdraw`]). Whatever is said of it afterwards
+//! is given up ([`Asked::expired`]), it alone is ([`Asked::give_up`]), or the asker wants it no more ([`Asked::withdraw`]). Whatever is said of it afterwards
 //! is counted as traffic and otherwise ignored, so a late answer can do no harm: what the asker keeps for an attempt (`T`,
 //! with the memory it fills) left the book with the first outcome.
 //!
 //! A rank that let a deadline pass is mute: all that was asked of it is given up at once, and nothing is asked of it until it
-//! is heard again, so a dead rank costs one deadline, not one for each sample.
+//! is heard again, so a dead rank costs one deadline, not one for each sample. Whether it is still mute can be probed
+//! ([`Asked::probe`]); nobody waits for that.
 //!
 //! A sample that was refused once is read from the source and handed to its holder, who then has it; one that is refused
 //! again is not asked for any more, as handing over does not help.
@@ -32,6 +33,8 @@ pub struct Request<T> {
     pub bytes: Bytes,
     /// How often this sample had been refused before.
     pub attempt: u32,
+    /// Whether it was asked only to hear whether the rank answers.
+    pub is_probe: bool,
     /// What the asker needs to go on.
     pub purpose: T,
 }
@@ -72,7 +75,7 @@ pub struct Counts {
     pub refused: u64,
     /// Among the refused: answers of a wrong length.
     pub garbled: u64,
-    /// Requests given up because their rank was mute.
+    /// Requests given up because their rank was mute, or slow.
     pub expired: u64,
     /// Requests that were not wanted any more.
     pub withdrawn: u64,
@@ -96,6 +99,8 @@ pub struct Asked<T> {
     heard: Vec<u64>,
     /// How often samples were refused; those that never were are not in it.
     refusals: BTreeMap<SampleId, u32>,
+    /// Whether a refusal says nothing of the next time.
+    forgives: bool,
     counts: Counts,
 }
 
@@ -108,7 +113,16 @@ impl<T> Asked<T> {
             mute: vec![false; ranks as usize],
             heard: vec![0; ranks as usize],
             refusals: BTreeMap::new(),
+            forgives: false,
             counts: Counts::default(),
+        }
+    }
+
+    /// The same where samples are asked for on a guess: one that is refused may be there the next time.
+    pub fn guessing(ranks: u32) -> Self {
+        Self {
+            forgives: true,
+            ..Self::new(ranks)
         }
     }
 
@@ -132,18 +146,36 @@ impl<T> Asked<T> {
         if self.is_refused(sample) {
             return Err(NotAsked::Refused(purpose));
         }
-        let ticket = Ticket(self.next);
-        self.next += 1;
-        self.counts.asked += 1;
         let request = Request {
             rank,
             sample,
             bytes,
             attempt: self.refusals_of(sample),
+            is_probe: false,
             purpose,
         };
+        Ok(self.enter(request))
+    }
+
+    /// Asks a rank for something although it is mute: its answer, of whatever kind, is a sign of life, and refuses nothing.
+    pub fn probe(&mut self, rank: Rank, sample: SampleId, bytes: Bytes, purpose: T) -> Ask {
+        self.enter(Request {
+            rank,
+            sample,
+            bytes,
+            attempt: self.refusals_of(sample),
+            is_probe: true,
+            purpose,
+        })
+    }
+
+    fn enter(&mut self, request: Request<T>) -> Ask {
+        let ticket = Ticket(self.next);
+        let sample = request.sample;
+        self.next += 1;
+        self.counts.asked += 1;
         self.open.insert(ticket, request);
-        Ok(Ask { ticket, sample })
+        Ask { ticket, sample }
     }
 
     /// An answer arrived. Whoever sent it is heard by that.
@@ -202,6 +234,13 @@ impl<T> Asked<T> {
         withdrawn
     }
 
+    /// Closes the requests that are not waited for any longer, though their rank is not mute.
+    pub fn give_up(&mut self, overdue: impl Fn(&Request<T>) -> bool) -> Vec<Request<T>> {
+        let given_up = self.take_open(overdue);
+        self.counts.expired += given_up.len() as u64;
+        given_up
+    }
+
     /// Whether nothing is asked of a rank at present because it let a deadline pass.
     pub fn is_mute(&self, rank: Rank) -> bool {
         self.mute[rank.index()]
@@ -210,6 +249,11 @@ impl<T> Asked<T> {
     /// The requests that are open, oldest first.
     pub fn open(&self) -> impl Iterator<Item = (Ticket, &Request<T>)> {
         self.open.iter().map(|(ticket, request)| (*ticket, request))
+    }
+
+    /// How many are open.
+    pub fn open_len(&self) -> usize {
+        self.open.len()
     }
 
     /// What happened so far.
@@ -237,10 +281,14 @@ impl<T> Asked<T> {
     }
 
     fn refused(&mut self, request: Request<T>) -> Answered<T> {
+        self.counts.refused += 1;
+        if request.is_probe || self.forgives {
+            let hand_over = false;
+            return Answered::Refused { request, hand_over };
+        }
         let refusals = self.refusals.entry(request.sample).or_default();
         *refusals += 1;
         let hand_over = *refusals < REFUSALS_MAX;
-        self.counts.refused += 1;
         Answered::Refused { request, hand_over }
     }
 

@@ -133,6 +133,7 @@ impl Receive for Peer {
             }
             Message::Answer(answer) => self.answered(from, answer),
             Message::HandOver(HandOver { sample, .. }) => self.handed_over(sample),
+            Message::Done(_) => {}
         }
     }
 

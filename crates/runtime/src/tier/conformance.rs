@@ -237,7 +237,8 @@ fn a_place_is_where_a_sample_stays(tier: &dyn Tier) {
 
 fn what_changes_after_it_was_secured_is_not_served(tier: &dyn Tier) {
     let sample = SampleId(1);
-    let (as_read, changed) = (bytes(sample, 0), bytes(sample, 1));
+    let as_read = bytes(sample, 0);
+    let changed = bytes(sample, 1);
     let secured = {
         let _no_files = forbid_writes();
         tier.secure(Arrived::Buffer(&as_read))

@@ -8,8 +8,8 @@ use std::time::Duration;
 use foresee_core::ids::{Rank, SampleId};
 
 use super::{
-    Answer, Ask, Content, Given, HandOver, Message, Payload, Receive, Sent, Serving, Ticket,
-    Transport,
+    Answer, Ask, Content, Done, Given, HandOver, Message, Payload, REPORT_BYTES_MAX, Receive, Sent,
+    Serving, Ticket, Transport,
 };
 
 /// How long anything may take to arrive: far more than any machine needs.
@@ -216,6 +216,10 @@ fn check_kinds(members: &[Member]) {
         sample: SampleId(9),
         content: Content::WillNotCome,
     }));
+    for len in [0, 1, REPORT_BYTES_MAX] {
+        let report = vec![len as u8; len];
+        sent.push(Message::Done(Done { report }));
+    }
     for message in &sent {
         send(&members[0], last, message.clone());
     }

@@ -13,6 +13,7 @@ use twox_hash::XxHash3_64;
 
 use super::{
     Answer, Content, Gather, Given, HandOver, Message, Payload, Receive, Sent, Serving, Transport,
+    Troubles,
 };
 use crate::sync::{Mutex, MutexGuard, whole};
 
@@ -51,6 +52,7 @@ fn name(to: Rank, message: &Message) -> Name {
         Message::Ask(ask) => (0, ask.ticket.0, to),
         Message::Answer(answer) => (1, answer.ticket.0, to),
         Message::HandOver(hand_over) => (2, u64::from(hand_over.sample.0), to),
+        Message::Done(_) => (3, 0, to),
     }
 }
 
@@ -240,6 +242,7 @@ fn garbled(message: Message) -> Message {
             sample,
             content: other(content),
         }),
+        Message::Done(done) => Message::Done(done),
     }
 }
 
@@ -287,6 +290,10 @@ impl<T: Transport> Transport for Faulty<T> {
     fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving> {
         self.inner.serve(receiver)
     }
+
+    fn troubles(&self) -> Vec<Troubles> {
+        self.inner.troubles()
+    }
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -328,7 +335,8 @@ mod tests {
     /// What comes of a hundred requests.
     fn arrivals(faults: Faults) -> Vec<Message> {
         let network = Network::new(2);
-        let end = network.ends().swap_remove(0);
+        let mut ends = network.ends();
+        let end = ends.swap_remove(0);
         let sender = Faulty::new(end, faults);
         for number in 0..100 {
             assert_eq!(sender.send(Rank(1), ask(number)), Sent::Taken);
@@ -371,7 +379,8 @@ mod tests {
     #[test]
     fn a_mute_rank_says_later_what_it_could_not_say_and_a_dead_one_never_does() {
         let network = Network::new(2);
-        let end = network.ends().swap_remove(0);
+        let mut ends = network.ends();
+        let end = ends.swap_remove(0);
         let faulty = Faulty::new(end, Faults::default());
         faulty.mute();
         assert_eq!(faulty.send(Rank(1), ask(0)), Sent::Taken);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use foresee_core::ids::Rank;
 
 use super::{Gather, Given, Message, Receive, Sent, Serving, Transport};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 
 /// Messages that may wait at one rank.
@@ -23,10 +24,10 @@ struct Inbox {
     messages: VecDeque<(Rank, Message)>,
     /// Ranks whose loss this one is to be told of.
     lost: VecDeque<Rank>,
-    /// Whether nothing arrives here any more.
-    gone: bool,
     /// Whether the thread that serves is to end.
     stop: bool,
+    /// Whether there ever was one.
+    served: bool,
 }
 
 /// One rank's place.
@@ -34,11 +35,17 @@ struct Inbox {
 struct Place {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
+    /// Whether nothing arrives here any more, and nothing is sent.
+    gone: AtomicBool,
 }
 
 impl Place {
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         whole(self.inbox.lock())
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
     }
 }
 
@@ -85,6 +92,10 @@ impl Network {
         let end = |rank| End {
             network: Arc::clone(self),
             rank,
+            _presence: Arc::new(Presence {
+                network: Arc::clone(self),
+                rank,
+            }),
         };
         ranks.map(end).collect()
     }
@@ -108,15 +119,26 @@ impl Network {
 
     /// A rank dies: what waits for it is dropped, nothing more arrives there, and the others are told.
     pub fn kill(&self, rank: Rank) {
-        let mut inbox = self.place(rank).inbox();
-        inbox.gone = true;
-        inbox.messages.clear();
-        drop(inbox);
-        self.interrupt(rank);
+        let place = self.place(rank);
+        place.gone.store(true, Ordering::SeqCst);
+        place.inbox().messages.clear();
+        self.tell_others(rank);
     }
 
-    /// The way to a rank is broken off and there again: the others are told that it is lost, and may hear it later.
+    /// The way to a rank is broken off and there again: both ends notice, as with a connection. The others are told that it is
+    /// lost, it is told so of them, and each may hear the other later.
     pub fn interrupt(&self, rank: Rank) {
+        self.tell_others(rank);
+        let others = (0..self.places.len() as u32).map(Rank);
+        let place = self.place(rank);
+        for other in others.filter(|other| *other != rank) {
+            place.inbox().lost.push_back(other);
+        }
+        place.arrived.notify_all();
+    }
+
+    /// All others are told that a rank is lost.
+    fn tell_others(&self, rank: Rank) {
         for (index, place) in self.places.iter().enumerate() {
             if index != rank.index() {
                 place.inbox().lost.push_back(rank);
@@ -180,11 +202,28 @@ impl Rounds {
     }
 }
 
-/// One rank's end.
+/// One rank's end. With the last of its clones a rank that has served is gone, and the others are told.
 #[derive(Clone)]
 pub struct End {
     network: Arc<Network>,
     rank: Rank,
+    _presence: Arc<Presence>,
+}
+
+/// A rank that has an end.
+struct Presence {
+    network: Arc<Network>,
+    rank: Rank,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let place = self.network.place(self.rank);
+        let was_served = place.inbox().served;
+        if was_served && !place.is_gone() {
+            self.network.kill(self.rank);
+        }
+    }
 }
 
 impl Transport for End {
@@ -194,12 +233,10 @@ impl Transport for End {
 
     fn send(&self, to: Rank, message: Message) -> Sent {
         assert_ne!(to, self.rank, "a rank does not talk to itself");
-        if self.network.place(self.rank).inbox().gone {
-            return Sent::Gone;
-        }
         let place = self.network.place(to);
         let mut inbox = place.inbox();
-        if inbox.gone {
+        // With the lock: nobody hears a rank after it was told of its death.
+        if place.is_gone() || self.network.place(self.rank).is_gone() {
             return Sent::Gone;
         }
         if inbox.messages.len() >= self.network.inbox_max {
@@ -212,7 +249,10 @@ impl Transport for End {
     }
 
     fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving> {
-        self.network.place(self.rank).inbox().stop = false;
+        let mut inbox = self.network.place(self.rank).inbox();
+        inbox.stop = false;
+        inbox.served = true;
+        drop(inbox);
         let end = self.clone();
         let thread = thread::Builder::new()
             .name(format!("foresee-serve-{}", self.rank))

@@ -1,8 +1,8 @@
 //! How ranks reach each other: messages as plain values, and the seam that carries them.
 //!
-//! There are three messages. An asker sends [`Ask`] to the holder of a sample; the holder sends one [`Answer`], at once or
-//! when the sample has come; whoever has read a sample that has its home elsewhere sends it there with [`HandOver`].
-//! Requests under way are named by [`Ticket`]s, so that many can be open at a time and answers may come in any order.
+//! There are four messages. An asker sends [`Ask`] to the holder of a sample; the holder sends one [`Answer`], at once or
+//! when the sample has come; whoever has read a sample that has its home elsewhere sends it there with [`HandOver`]; whose
+//! stream has ended says so with [`Done`]. Requests under way are named by [`Ticket`]s, so that many can be open at a time and answers may come in any order.
 //!
 //! # What a transport promises
 //!
@@ -20,6 +20,7 @@ pub mod conformance;
 pub mod faulty;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
+pub mod tcp;
 
 use std::fmt;
 use std::io;
@@ -28,6 +29,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foresee_core::ids::{Rank, SampleId};
+
+pub use tcp::{Meeting, Mesh, MeshError};
+
+/// Names a job among all that the ranks of a world run: what belongs together carries the same one on all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobKey(pub [u8; 16]);
 
 /// Names a request among all of one asker; none is used twice in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,7 +110,8 @@ pub struct Answer {
     pub content: Content,
 }
 
-/// From who has read a sample to the rank that has its home: keep this, or do not wait for it.
+/// From who has read a sample to the rank that has its home: keep this, or do not wait for it. And, without bytes, from that
+/// rank to who is to bring the sample: somebody else did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandOver {
     /// Which sample.
@@ -111,6 +119,16 @@ pub struct HandOver {
     /// The sample, or that its reader could not read it.
     pub content: Content,
 }
+
+/// From a rank whose stream has ended, to all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Its statistics; at most [`REPORT_BYTES_MAX`] of them.
+    pub report: Vec<u8>,
+}
+
+/// Bytes of a rank's statistics. More is not sent.
+pub const REPORT_BYTES_MAX: usize = 64 << 10;
 
 /// All that ranks say to each other.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +139,23 @@ pub enum Message {
     Answer(Answer),
     /// A sample for its home.
     HandOver(HandOver),
+    /// A rank's stream has ended.
+    Done(Done),
+}
+
+/// What went wrong on the ways to a rank so far. Nothing of it costs data, each costs time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Troubles {
+    /// Which rank; none for those who did not say, or could not prove, who they are.
+    pub peer: Option<Rank>,
+    /// Connections that broke.
+    pub lost: u64,
+    /// Frames that were not as they had been sent.
+    pub garbled: u64,
+    /// Handshakes that were refused, by this rank or by the other one.
+    pub refused: u64,
+    /// Attempts to connect after one that failed.
+    pub retries: u64,
 }
 
 /// What became of sending.
@@ -158,6 +193,11 @@ pub trait Transport: Gather {
 
     /// Hands what arrives at this rank to `receiver`. One receiver at a time; what arrives before there is one waits for it.
     fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving>;
+
+    /// What went wrong on the ways to others; only those where something did.
+    fn troubles(&self) -> Vec<Troubles> {
+        Vec::new()
+    }
 }
 
 /// What a rank gives to all others.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+pub(crate) mod world;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,13 +45,19 @@ impl Made {
 
     /// Samples of one size.
     pub(crate) fn equal(samples: u32, seed: u64) -> Self {
-        Self::of(samples, seed, 0, |_| 100)
+        Self::sized(samples, seed, 100)
+    }
+
+    /// Samples of this size.
+    pub(crate) fn sized(samples: u32, seed: u64, bytes: u64) -> Self {
+        Self::of(samples, seed, 0, |_| bytes)
     }
 
     /// These samples.
     pub(crate) fn with(content: Vec<Vec<u8>>) -> Self {
         let tries = content.iter().map(|_| AtomicU64::new(0)).collect();
-        let (broken, bytes) = (Mutex::default(), AtomicU64::new(0));
+        let broken = Mutex::default();
+        let bytes = AtomicU64::new(0);
         Self(Arc::new(Inner {
             content,
             errors_percent: 0,
@@ -64,7 +72,8 @@ impl Made {
             let key = mixed(seed ^ sample << 32);
             (0..len(key)).map(|byte| mixed(key ^ byte) as u8).collect()
         });
-        let (broken, bytes) = (Mutex::default(), AtomicU64::new(0));
+        let broken = Mutex::default();
+        let bytes = AtomicU64::new(0);
         let tries = (0..samples).map(|_| AtomicU64::new(0)).collect();
         Self(Arc::new(Inner {
             content: content.collect(),
@@ -175,4 +184,11 @@ pub(crate) fn batches(job: &Job) -> impl Iterator<Item = Batch> + '_ {
         Asked::NotYet => panic!("a minute is enough: {}", job.stats()),
         Asked::End => None,
     })
+}
+
+/// The policies that ask for nothing: neither ranks that serve each other, nor room for all of the dataset.
+pub(crate) fn undemanding() -> Vec<&'static str> {
+    let demanding = ["locality-aware", "lbann-dynamic", "lbann-preload"];
+    let all = foresee_runtime::job::policies().iter().copied();
+    all.filter(|policy| !demanding.contains(policy)).collect()
 }

@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn stays_closed_for_the_pause_and_keeps_the_reason_until_a_success() {
-        let (gate, now) = (Gate::default(), Instant::now());
+        let gate = Gate::default();
+        let now = Instant::now();
         assert!(gate.is_open(now) && gate.reason().is_none());
         gate.close(now, "full".to_owned());
         assert!(!gate.is_open(now + PAUSE / 2));

@@ -254,14 +254,16 @@ fn replay(reader: &mut impl Read, records_max: usize) -> io::Result<Recalled> {
     };
     let mut parts: Vec<Extent> = Vec::new();
     let mut bytes = [0; RECORD_BYTES as usize];
-    let (mut at, mut whose) = (HEADER_BYTES, SampleId(0));
+    let mut at = HEADER_BYTES;
+    let mut whose = SampleId(0);
     while read_whole(reader, &mut bytes)? {
         let Some(record) =
             decode(&bytes).filter(|record| parts.is_empty() || record.sample == whose)
         else {
             break;
         };
-        (at, whose) = (at + RECORD_BYTES, record.sample);
+        at += RECORD_BYTES;
+        whose = record.sample;
         match record.kind {
             Kind::Part => parts.push(record.extent),
             Kind::Admit => {

@@ -93,7 +93,8 @@ fn check_total(spec: &DiskSpec) -> Result<(), DiskError> {
         .map_err(|cause| DiskError::new(&spec.folder, "measure it", cause))?;
     match total.filter(|total| *total < spec.capacity) {
         Some(available) => {
-            let (path, capacity) = (spec.folder.clone(), spec.capacity);
+            let path = spec.folder.clone();
+            let capacity = spec.capacity;
             Err(DiskError::LargerThanDisk {
                 path,
                 capacity,

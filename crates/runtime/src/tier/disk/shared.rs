@@ -87,7 +87,8 @@ impl OpenDisks {
             shared.admit(spec)?;
             shared
         } else {
-            let (dataset, sizes) = (spec.dataset, Arc::clone(&spec.sizes));
+            let dataset = spec.dataset;
+            let sizes = Arc::clone(&spec.sizes);
             let sharing = Mutex::default();
             let shared = Arc::new(Shared {
                 tier: SlotTier::open(spec)?,
@@ -126,7 +127,9 @@ impl Shared {
             });
         }
         if self.tier.capacity() != spec.capacity {
-            let (path, has, asked) = (shown(&path), self.tier.capacity(), spec.capacity);
+            let path = shown(&path);
+            let has = self.tier.capacity();
+            let asked = spec.capacity;
             tracing::warn!(
                 "cache folder {path}: another job of this process has it with {has}, so {asked} is not heeded"
             );
@@ -422,7 +425,8 @@ mod tests {
 
     #[test]
     fn a_view_is_a_tier_like_any_other() {
-        let (folder, open) = (tempfile::tempdir().unwrap(), Arc::new(OpenDisks::default()));
+        let folder = tempfile::tempdir().unwrap();
+        let open = Arc::new(OpenDisks::default());
         let mut number = 0;
         let mut make = |capacity| -> Box<dyn Tier> {
             number += 1;
@@ -441,7 +445,8 @@ mod tests {
 
     #[test]
     fn what_one_evicts_stays_for_the_others_that_count_on_it() {
-        let (folder, open) = (tempfile::tempdir().unwrap(), Arc::new(OpenDisks::default()));
+        let folder = tempfile::tempdir().unwrap();
+        let open = Arc::new(OpenDisks::default());
         let first = open.open(&spec(folder.path())).unwrap();
         keep(&first, 1, 0);
         let second = open.open(&spec(folder.path())).unwrap();
@@ -457,7 +462,8 @@ mod tests {
 
     #[test]
     fn one_finds_nothing_that_another_kept_or_replaced_after_it_was_opened() {
-        let (folder, open) = (tempfile::tempdir().unwrap(), Arc::new(OpenDisks::default()));
+        let folder = tempfile::tempdir().unwrap();
+        let open = Arc::new(OpenDisks::default());
         let first = open.open(&spec(folder.path())).unwrap();
         let second = open.open(&spec(folder.path())).unwrap();
         keep(&first, 1, 0);
@@ -493,7 +499,8 @@ mod tests {
 
     #[test]
     fn there_is_room_for_all_together_and_what_a_closed_one_left_makes_way() {
-        let (folder, open) = (tempfile::tempdir().unwrap(), Arc::new(OpenDisks::default()));
+        let folder = tempfile::tempdir().unwrap();
+        let open = Arc::new(OpenDisks::default());
         let first = open.open(&spec(folder.path())).unwrap();
         let second = open.open(&spec(folder.path())).unwrap();
         assert_eq!([1, 2].map(|sample| keep(&first, sample, 0)), [Kept::Yes; 2]);
@@ -514,7 +521,8 @@ mod tests {
 
     #[test]
     fn the_folder_is_free_when_the_last_one_is_gone_and_what_is_held_stays() {
-        let (folder, open) = (tempfile::tempdir().unwrap(), Arc::new(OpenDisks::default()));
+        let folder = tempfile::tempdir().unwrap();
+        let open = Arc::new(OpenDisks::default());
         let elsewhere = Arc::new(OpenDisks::default());
         let first = open.open(&spec(folder.path())).unwrap();
         let second = open.open(&spec(folder.path())).unwrap();
@@ -534,7 +542,8 @@ mod tests {
 
     #[test]
     fn a_tier_of_another_dataset_is_not_shared() {
-        let (folder, open) = (tempfile::tempdir().unwrap(), Arc::new(OpenDisks::default()));
+        let folder = tempfile::tempdir().unwrap();
+        let open = Arc::new(OpenDisks::default());
         let _first = open.open(&spec(folder.path())).unwrap();
         let other = DiskSpec {
             dataset: [8; 16],

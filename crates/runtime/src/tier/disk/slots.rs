@@ -144,7 +144,8 @@ impl OpenDisks {
                 Err(error) => return Err(error),
                 Ok(view) => {
                     let folder = shown(&spec.folder);
-                    let (wanted, got) = (&spec.name, &spare.name);
+                    let wanted = &spec.name;
+                    let got = &spare.name;
                     tracing::warn!("{folder}: another process uses {wanted}: {got} is taken");
                     return Ok(Some(view));
                 }

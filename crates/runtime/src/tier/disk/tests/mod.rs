@@ -612,7 +612,8 @@ fn removes_what_is_meant_and_nobody_uses() {
     for name in ["old-rank0", "old-rank1", "old-rank10", "odd-rank0"] {
         assert_eq!(keep(&open(&of(name)), 8), Kept::Yes);
     }
-    let (used, _new) = (open(&of("used-rank0")), open(&new));
+    let used = open(&of("used-rank0"));
+    let _new = open(&new);
     fs::create_dir(new.folder.join("mine-rank0")).unwrap();
     fs::write(new.folder.join("mine-rank0/index"), "mine").unwrap();
     fs::write(new.folder.join("odd-rank0/mine"), "mine").unwrap();

@@ -1,0 +1,295 @@
+"""Where the ranks of a launch meet, to serve each other: at rank 0, which the launcher's store or its variables lead to.
+
+Nothing here is a collective: perhaps only some ranks make a job, and nobody may wait for the others without an end. What a
+store of torch is asked is asked in short calls, between which Ctrl-C is heard; a store that fails is one that says nothing.
+"""
+
+import contextlib
+import importlib
+import os
+import re
+import secrets
+import socket
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from . import _launch, _native
+from ._errors import ForeseeError
+
+#: All that is put into a launcher's store begins with this; another form of it gets another number.
+_PREFIX = "foresee/peers/1/"
+#: How long a store may take to answer.
+_STORE_ANSWERS = timedelta(seconds=10)
+#: How long to wait for what was not there when it was waited for once: programs start together, or not at all.
+_SECOND_LOOK_S = 1.0
+#: Between two looks, at first and at most.
+_LOOK_S, _LOOK_MAX_S = 0.01, 0.2
+
+#: Where launchers name no port: these are free on most hosts.
+_PORTS_FROM, _PORTS = 20_000, 10_000
+#: torch's, where nobody names one.
+_MASTER_PORT = 29_500
+
+#: The ways to the other ranks, by rank, world and launch, whatever the number of jobs; None where there is none so far.
+_meshes: dict[tuple[int, int, str], "_native.Mesh | None"] = {}
+#: Those that are a parent's: a child that was forked has no peers.
+_of_parents: set[tuple[int, int, str]] = set()
+_lock = threading.Lock()
+
+
+class Meeting(NamedTuple):
+    """Where ranks meet."""
+
+    host: str
+    #: 0 on rank 0 only: any.
+    port: int
+    #: What only the ranks know; None: only loopback is listened at.
+    secret: bytes | None
+    launch: str
+
+
+def mesh(settings: Mapping[str, Any], rank: int, world_size: int) -> "_native.Mesh | None":
+    """The way to the other ranks of this launch; None where there is none, which is said once."""
+    if settings["transport"] == "none" or not settings["keeps"]:
+        return None
+    launch = launch_id(os.environ)
+    key = (rank, world_size, launch)
+    if key in _of_parents:
+        return None
+    # Somebody else may be about to make it, and waits for rank 0: Ctrl-C is heard here meanwhile.
+    lock = _lock
+    while not lock.acquire(timeout=0.1):
+        pass
+    try:
+        if (made := _meshes.get(key)) is None:
+            made = _meshes[key] = _made(settings, rank, world_size, launch, key in _meshes)
+        return made
+    finally:
+        lock.release()
+
+
+def _made(settings: Mapping[str, Any], rank: int, world_size: int, launch: str, again: bool) -> "_native.Mesh | None":
+    is_own = any((its_rank, its_world) == (rank, world_size) for _, its_rank, its_world in _launch.told())
+    if not is_own and any(_launch.told()):
+        # Another world than the launcher's: its store would lead to ranks of that one.
+        return _by_variables(settings, rank, world_size, launch, {})
+    store = _store() if is_own else None
+    if store is None:
+        return _by_variables(settings, rank, world_size, launch, os.environ)
+    patience_s = _SECOND_LOOK_S if again else settings["patience_s"]
+    try:
+        return _by_store(settings, rank, world_size, launch, store, patience_s)
+    except (RuntimeError, OSError, ValueError) as wrong:
+        # torch's errors of stores are RuntimeErrors.
+        _say_why(rank, world_size, f"the launcher's store: {wrong}")
+        return None
+
+
+def launch_id(environment: Mapping[str, str]) -> str:
+    """What all ranks of a launch have in common, and those of another one, or of a restart, have not."""
+    get = environment.get
+    if run := get("TORCHELASTIC_RUN_ID"):
+        return f"torchrun {run} {get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    if get("SLURM_STEP_NUM_TASKS") and (job := get("SLURM_JOB_ID")):
+        return f"slurm {job} {get('SLURM_STEP_ID', '')} {get('SLURM_RESTART_COUNT', '0')}"
+    if address := get("MASTER_ADDR"):
+        return f"{address}:{get('MASTER_PORT', '')}"
+    return next((f"{name} {get(name)}" for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid") if get(name)), "")
+
+
+def is_one_host(world_size: int, environment: Mapping[str, str]) -> bool:
+    """Whether all ranks are known to be on one host."""
+    on_host = _launch.find_place_on_host(environment)
+    if on_host is not None:
+        return on_host[1] == world_size
+    if environment.get("SLURM_STEP_NUM_NODES") == "1":
+        return True
+    return is_loopback(environment.get("MASTER_ADDR", ""))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this one by its name."""
+    return host in ("localhost", "::1") or re.fullmatch(r"127\.\d+\.\d+\.\d+", host) is not None
+
+
+def first_host(nodes: str) -> str:
+    """The first of SLURM's list of hosts: ``r[1-2]n[03,07-09],gpu5`` begins with ``r1n03``."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
+    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first.group() if first else "")
+
+
+def meeting_of(
+    settings: Mapping[str, Any], world_size: int, launch: str, environment: Mapping[str, str]
+) -> Meeting | None:
+    """Where variables, and the configuration, say that ranks meet."""
+    host, port = environment.get("MASTER_ADDR", ""), 0
+    one_host = is_one_host(world_size, environment)
+    if host:
+        given = environment.get("MASTER_PORT", "")
+        # torch listens at the port itself.
+        port = 1 + (int(given) if given.isdecimal() else _MASTER_PORT)
+    elif environment.get("SLURM_STEP_NUM_TASKS"):
+        host = first_host(environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", ""))
+        if environment.get("SLURM_JOB_ID", "").isdecimal():
+            port = _PORTS_FROM + int(environment["SLURM_JOB_ID"]) % _PORTS
+    elif one_host and launch:
+        port = _PORTS_FROM + zlib.crc32(launch.encode()) % _PORTS
+    port = settings["port"] or port
+    if one_host or not host:
+        host = "::1" if host == "::1" else "127.0.0.1"
+    if not 0 < port < 2**16:
+        return None
+    return Meeting(host, port, settings["secret"], launch)
+
+
+def _by_variables(
+    settings: Mapping[str, Any], rank: int, world_size: int, launch: str, environment: Mapping[str, str]
+) -> "_native.Mesh | None":
+    meeting = meeting_of(settings, world_size, launch, environment)
+    if meeting is None:
+        return None
+    return _started(settings, rank, world_size, meeting)
+
+
+def _by_store(
+    settings: Mapping[str, Any], rank: int, world_size: int, launch: str, store: Any, patience_s: float
+) -> "_native.Mesh | None":
+    """Rank 0 listens and tells the others where; what it puts into the store is text."""
+    # A store outlives a restart of its ranks.
+    key = f"{_PREFIX}{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{world_size}"
+    if rank == 0:
+        # Only ranks of this launch can look into its store.
+        secret = settings["secret"] or secrets.token_hex(32).encode()
+        launch = f"{launch} {secrets.token_hex(8)}"
+        host = _own_host(world_size, store)
+        started = _started(settings, rank, world_size, Meeting(host, settings["port"] or 0, secret, launch))
+        told = "" if settings["secret"] else secret.decode()
+        store.set(key, "none" if started is None else "\n".join((host, str(started.port), told, launch)))
+        return started
+    found = _awaited(store, key, patience_s)
+    if found is None:
+        _say_why(rank, world_size, f"rank 0 did not come within {settings['patience_s']:g} s")
+        return None
+    if found == "none":
+        return None
+    host, port, told, launch = found.split("\n")
+    secret = settings["secret"] or told.encode() or None
+    return _started(settings, rank, world_size, Meeting(host, int(port), secret, launch))
+
+
+def _awaited(store: Any, key: str, patience_s: float) -> str | None:
+    """What rank 0 put into the store, within a time. A call that waited in the store would be deaf to Ctrl-C, and keep
+    others from the store."""
+    deadline, pause_s = time.monotonic() + patience_s, _LOOK_S
+    while not store.check([key]):
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LOOK_MAX_S)
+    return str(store.get(key).decode())
+
+
+def _started(settings: Mapping[str, Any], rank: int, world_size: int, meeting: Meeting) -> "_native.Mesh | None":
+    bind = settings["bind"] or _address_to_bind(meeting.host)
+    if meeting.secret is None and not (is_loopback(meeting.host) and is_loopback(bind)):
+        _say_why(
+            rank,
+            world_size,
+            f"there is no secret, which ranks on several hosts need ({meeting.host}); set FORESEE_PEERS_SECRET to the "
+            "same on all ranks, as `openssl rand -hex 32` makes one",
+        )
+        return None
+    try:
+        return _native.Mesh(
+            {
+                "rank": rank,
+                "world": world_size,
+                "host": meeting.host,
+                "port": meeting.port,
+                "bind": bind,
+                "secret": meeting.secret,
+                "launch": meeting.launch,
+                "encrypt": settings["encrypt"],
+                "sample_bytes_max": settings["sample_bytes_max"],
+            }
+        )
+    except (ForeseeError, OSError) as wrong:
+        _say_why(rank, world_size, str(wrong))
+        return None
+
+
+def _address_to_bind(host: str) -> str:
+    """Loopback for ranks of one host, else all addresses of the family that rank 0 is reached by."""
+    if is_loopback(host):
+        return "::1" if host == "::1" else "127.0.0.1"
+    families = set()
+    with contextlib.suppress(OSError):
+        families = {found[0] for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    return "::" if families == {socket.AF_INET6} else "0.0.0.0"
+
+
+def _own_host(world_size: int, store: Any) -> str:
+    """What others reach rank 0 by: what the launcher calls it where that is this host, else its name."""
+    inner = store
+    while hasattr(inner, "underlying_store"):
+        inner = inner.underlying_store
+    host = str(os.environ.get("MASTER_ADDR") or getattr(inner, "host", ""))
+    if is_one_host(world_size, os.environ) or is_loopback(host):
+        return "::1" if host == "::1" else "127.0.0.1"
+    return host if host and _is_here(host) else socket.getfqdn()
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address is one of this host: only those can be bound."""
+    with contextlib.suppress(OSError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as trial:
+                trial.bind(address)
+                return True
+    return False
+
+
+def _store() -> Any:
+    """The launcher's store that all ranks have: of torchrun's agents, or of an initialised torch.distributed."""
+    # Never imported for this.
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available():
+        return None
+    of_agents = _store_of_agents(distributed)
+    if of_agents is not None:
+        return of_agents
+    if not distributed.is_initialized():
+        return None
+    inner = importlib.import_module("torch.distributed.distributed_c10d")
+    default: Callable[[], Any] | None = getattr(inner, "_get_default_store", None)
+    return None if default is None else default()
+
+
+def _store_of_agents(distributed: Any) -> Any:
+    """A line of our own to the store of torchrun's agents: others may be in the middle of a call on theirs."""
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or not address or not port.isdecimal():
+        return None
+    with contextlib.suppress(RuntimeError):
+        return distributed.TCPStore(address, int(port), is_master=False, wait_for_workers=False, timeout=_STORE_ANSWERS)
+    return None
+
+
+def _say_why(rank: int, world_size: int, why: str) -> None:
+    _launch.say(f"rank {rank} of {world_size}: no peers: {_native.one_line(why)}")
+
+
+def _leave_to_parent() -> None:
+    global _lock
+    # It may be held by a thread that is not here.
+    _lock = threading.Lock()
+    _of_parents.update(_meshes)
+    _meshes.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,0 +1,169 @@
+"""Ranks as processes: each runs `rank.py`, all step together if they are to, and what each got is compared with the files.
+
+The parent is the barrier of a step, as a collective is in training: a rank writes a line when it has its batch, and goes on
+when it is answered. A rank that is gone is not waited for.
+"""
+
+import json
+import os
+import re
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from conftest import PACKAGE
+from made import content
+
+RANK = Path(__file__).with_name("rank.py")
+#: Reads of a sample as strace -y shows them, on one line or on two.
+READ = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<[^>]*\.bin>.*= (\d+)$")
+BEGUN = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<[^>]*\.bin>.*<unfinished \.\.\.>$")
+RESUMED = re.compile(r"^(\d+) +<\.\.\. (?:read|readv|pread64) resumed>.*= (\d+)$")
+
+
+class Ranks:
+    """The processes of one job."""
+
+    def __init__(self, paths: list[Path], ranks: int, folder: Path, *, trace: bool = False, **options: Any):
+        self.ranks, self.folder = ranks, folder
+        self.results = [folder / f"rank{rank}.json" for rank in range(ranks)]
+        self.logs = [folder / f"strace{rank}" for rank in range(ranks)]
+        self.told: dict[str, Any] = {"paths": [str(path) for path in paths], **options}
+        self.prefix = (shutil.which("strace"), "-f", "-y", "-s", "0", "-e", "trace=read,readv,pread64") if trace else ()
+        self.port = free_port()
+        self.processes = [self._start(rank) for rank in range(ranks)]
+
+    def _start(self, rank: int) -> subprocess.Popen[str]:
+        place = {"RANK": rank, "WORLD_SIZE": self.ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": self.ranks}
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port - 1, "PYTHONPATH": PACKAGE}
+        env = {**os.environ, **{key: str(value) for key, value in {**place, **meeting}.items()}}
+        told = json.dumps({**self.told, "result": str(self.results[rank])})
+        prefix = [*self.prefix, "-o", str(self.logs[rank])] if self.prefix else []
+        with (self.folder / f"stderr{rank}").open("w") as stderr:
+            return subprocess.Popen(
+                [*prefix, sys.executable, "-B", str(RANK), told],
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                bufsize=1,
+            )
+
+    def step_together(self, timeout_s: float = 120, at_step: Callable[[int, "Ranks"], None] | None = None) -> None:
+        """Lets all ranks that live take their steps together until they have ended."""
+        end_s, step = time.monotonic() + timeout_s, 0
+        living = dict(enumerate(self.processes))
+        while living:
+            arrived = {}
+            for rank, process in list(living.items()):
+                if line(process, end_s) == "":
+                    del living[rank]
+                else:
+                    arrived[rank] = process
+            if at_step is not None:
+                at_step(step, self)
+            for process in arrived.values():
+                go_on(process)
+            step += 1
+
+    def run_free(self, timeout_s: float = 120) -> None:
+        """Lets each rank take its steps alone."""
+        end_s = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as waiting:
+            for process in self.processes:
+                waiting.register(process.stdout, selectors.EVENT_READ, process)
+            while waiting.get_map():
+                ready = waiting.select(max(end_s - time.monotonic(), 0))
+                assert ready, "ranks did not end in time"
+                for key, _ in ready:
+                    if key.data.stdout.readline() == "":
+                        waiting.unregister(key.fileobj)
+                    else:
+                        go_on(key.data)
+
+    def end(self, timeout_s: float = 60, lost: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+        """What the ranks that were not lost got, each checked against the files; all have ended well."""
+        for rank, process in enumerate(self.processes):
+            process.stdin.close()
+            code = process.wait(timeout_s)
+            assert code == 0 or rank in lost, f"rank {rank}: {code}\n{self.said(rank)}"
+        return [json.loads(path.read_text()) for rank, path in enumerate(self.results) if rank not in lost]
+
+    def said(self, rank: int) -> str:
+        return (self.folder / f"stderr{rank}").read_text()
+
+    def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
+        self.processes[rank].send_signal(number)
+
+    def source_bytes(self) -> int:
+        """Bytes of samples that all ranks read from files, as the kernel was asked for them."""
+        return sum(read_bytes(log) for log in self.logs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+                process.wait()
+
+
+def line(process: subprocess.Popen[str], end_s: float) -> str:
+    """The next line of a rank; empty when it has ended."""
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(process.stdout, selectors.EVENT_READ)
+        assert waiting.select(max(end_s - time.monotonic(), 0)), "a rank did not take its step in time"
+    return process.stdout.readline()
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    try:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        pass
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return max(found.getsockname()[1], 1025)
+
+
+def read_bytes(log: Path) -> int:
+    total, begun = 0, set()
+    for text in log.read_text().splitlines():
+        if whole := READ.match(text):
+            total += int(whole[2])
+        elif first := BEGUN.match(text):
+            begun.add(first[1])
+        elif (rest := RESUMED.match(text)) and rest[1] in begun:
+            begun.discard(rest[1])
+            total += int(rest[2])
+    return total
+
+
+def check_epochs(got: list[dict[str, Any]], samples: int, epochs: int) -> None:
+    """Every sample was delivered exactly once an epoch over all ranks, with the bytes of its file (checked by the rank)."""
+    for epoch in range(epochs):
+        delivered = sorted(index for rank in got for index in rank["epochs"][epoch])
+        assert delivered == list(range(samples)), f"epoch {epoch}"
+    assert not any(rank["wrong"] for rank in got)
+
+
+def make_files(folder: Path, samples: int, size: int) -> list[Path]:
+    folder.mkdir()
+    paths = [folder / f"{sample:05}.bin" for sample in range(samples)]
+    for sample, path in enumerate(paths):
+        path.write_bytes(content(sample, size))
+    return paths
