@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foresee_config::{Threads, TierKind};
+use foresee_config::{Threads, Tier, TierKind};
+use foresee_core::ids::SampleId;
 use foresee_core::stream::{Shuffle, Tail};
 use foresee_image::{Dtype, Key, Layout, Pipeline, RandomResizedCrop, Scratch, Size, Transform};
 use foresee_runtime::job::{Images, Job, OnError};
+use foresee_runtime::source::{ReadError, Source};
+use foresee_runtime::stamp::Stamp;
 
 use self::common::{Made, batches, job_spec, tier, undemanding};
 
@@ -69,7 +72,7 @@ fn tensors_do_not_depend_on_threads_tiers_policies_and_ranks() {
             };
             pipeline
                 .run(
-                    source.content(foresee_core::ids::SampleId(sample)),
+                    source.content(SampleId(sample)),
                     key,
                     &mut scratch,
                     &mut tensor,
@@ -180,4 +183,51 @@ fn three_batches_are_room_enough_for_a_trainer_that_holds_one() {
     }
     drop(held);
     assert_eq!(job.stats().outside, 0);
+}
+
+/// Reads that take longer or shorter, as a storage's do.
+struct Uneven(Made);
+
+impl Source for Uneven {
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
+        std::thread::sleep(Duration::from_micros(u64::from(sample.0 * 7919 % 5) * 300));
+        self.0.read(sample, into)
+    }
+
+    fn name(&self, sample: SampleId) -> String {
+        self.0.name(sample)
+    }
+}
+
+#[test]
+fn what_arrives_in_its_tier_while_its_batch_has_no_room_is_not_awaited_for_ever() {
+    let source = Made::with(encoded(120));
+    let pipeline = Arc::new(pipeline());
+    for seed in 0..20 {
+        let mut spec = job_spec(&source);
+        spec.source = Arc::new(Uneven(source.clone()));
+        spec.batch_size = 4;
+        spec.shuffle = Shuffle::Torch { seed };
+        spec.images = Some(Images {
+            pipeline: Arc::clone(&pipeline),
+            seed,
+        });
+        // The engine counts samples: it has room for half of a batch, which lies in one piece.
+        spec.config.staging.capacity_bytes = (10 * pipeline.output().bytes) as u64;
+        spec.config.staging.threads = Threads::Number(2);
+        let memory = tier(TierKind::Memory, source.total());
+        spec.config.tiers = vec![Tier {
+            threads: 2,
+            ..memory
+        }];
+        let job = Job::new(spec).unwrap();
+        let mut held = None;
+        let mut samples = 0;
+        for batch in batches(&job) {
+            samples += batch.samples.len();
+            held = Some(batch);
+        }
+        drop(held);
+        assert_eq!(samples, 120);
+    }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use foresee_core::engine::{Lane, Next, Read};
+use foresee_core::engine::{Awaited, Lane, Next, Read};
 use foresee_core::homes::Home;
 use foresee_core::ids::{Rank, SampleId};
 use foresee_core::units::Seconds;
@@ -236,8 +236,10 @@ impl State {
 
     /// The next access that has no slot: one that there was no room for, or the engine's next.
     fn next_due(&mut self, stores: &Stores) -> Result<Due, Polled> {
-        if let Some(due) = self.course.due.take() {
-            return Ok(due);
+        match self.course.due.take() {
+            Some(Due::Await(awaited)) => return Ok(self.await_still(awaited, stores)),
+            Some(due @ Due::Read(_)) => return Ok(due),
+            None => {}
         }
         let due = match self.course.desk.poll(Lane::Staging) {
             Next::Read(read) => Due::Read(read),
@@ -251,6 +253,13 @@ impl State {
         self.window.note_room();
         self.evict(stores);
         Ok(due)
+    }
+
+    /// What was awaited when there was no room for it may have arrived since: who has no slot is not told of that.
+    fn await_still(&mut self, awaited: Awaited, stores: &Stores) -> Due {
+        let resumed = self.course.desk.resume(&awaited);
+        self.evict(stores);
+        resumed.map_or(Due::Await(awaited), Due::Read)
     }
 
     /// Gives an access its slot and its memory; none where there is no room for it.
