@@ -54,6 +54,14 @@ impl Files {
         path.extend_from_slice(self.names.get(index));
     }
 
+    /// The path of the folder that all files are below, near or far, without a slash at the end; empty where that is the
+    /// root, or there is none.
+    pub(super) fn folder_of_all(&self) -> &[u8] {
+        let mut folders = self.folders.iter();
+        let first = folders.next().unwrap_or_default();
+        folders.fold(first, folder_of_both)
+    }
+
     pub(super) fn path(&self, index: usize) -> PathBuf {
         let mut path = Vec::new();
         self.push_path(index, &mut path);
@@ -86,6 +94,17 @@ pub(super) fn folder_bytes(folder: &Path) -> &[u8] {
     bytes.strip_suffix(b"/").unwrap_or(bytes)
 }
 
+/// The folder that two folders are or are below; all paths are without a slash at the end.
+fn folder_of_both<'a>(one: &'a [u8], other: &[u8]) -> &'a [u8] {
+    let same = one.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let ends = |path: &[u8]| path.get(same).is_none_or(|next| *next == b'/');
+    if ends(one) && ends(other) {
+        return &one[..same];
+    }
+    let slash = one[..same].iter().rposition(|byte| *byte == b'/');
+    &one[..slash.unwrap_or(0)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,5 +120,21 @@ mod tests {
             paths
         );
         assert_eq!(files.folders.len(), 4);
+    }
+    #[test]
+    fn finds_the_folder_that_all_files_are_below() {
+        let below = |paths: &[&str]| {
+            let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+            let files = Files::from_paths(&paths, None);
+            String::from_utf8(files.folder_of_all().to_vec()).unwrap()
+        };
+        assert_eq!(below(&["/data/a/x", "/data/b/x", "/data/a/y"]), "/data");
+        assert_eq!(below(&["/data/ab/x", "/data/a/x"]), "/data");
+        assert_eq!(below(&["/data/a/b/x", "/data/a/x"]), "/data/a");
+        assert_eq!(below(&["/data/a/x", "/data/a/b/x"]), "/data/a");
+        assert_eq!(below(&["/data/a/x"]), "/data/a");
+        assert_eq!(below(&["/data/a/x", "/top"]), "");
+        assert_eq!(below(&["/data/a/x", "/other/a/x"]), "");
+        assert_eq!(below(&[]), "");
     }
 }

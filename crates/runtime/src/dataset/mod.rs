@@ -295,6 +295,11 @@ impl Dataset {
         self.files.push_path(sample.index(), path);
     }
 
+    /// The path of the folder that all files are below, without a slash at the end; empty where there is none but the root.
+    pub(crate) fn folder_of_all(&self) -> &[u8] {
+        self.files.folder_of_all()
+    }
+
     /// The classes' names by label; none where files were listed.
     pub fn classes(&self) -> &[OsString] {
         &self.classes
