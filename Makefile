@@ -50,6 +50,13 @@ miri: ## run the tests of arena and extents under miri, where rustup can get it
 	@tools/setup.sh build >/dev/null
 	@tools/miri.sh
 
+# Coverage is rustc's own: a stable Rust is enough. SECONDS_EACH=600 fuzzes for longer.
+SECONDS_EACH := 60
+.PHONY: fuzz
+fuzz: ## fuzz what reads bytes of other ranks: frames and handshakes; SECONDS_EACH=60
+	@tools/setup.sh build >/dev/null
+	@tools/fuzz.sh "$(SECONDS_EACH)"
+
 # What torch needs takes 3 GB: an environment of its own, only for this. FORESEE_TORCH_PYTHON names one that is there.
 .PHONY: test-torch
 test-torch: ## run the tests with torch; FORESEE_SKIP_TORCH=1 leaves them out

@@ -14,41 +14,67 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from conftest import PACKAGE
 from made import content
 
 RANK = Path(__file__).with_name("rank.py")
 #: Reads of a sample as strace -y shows them, on one line or on two.
-READ = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<[^>]*\.bin>.*= (\d+)$")
-BEGUN = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<[^>]*\.bin>.*<unfinished \.\.\.>$")
+READ = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<([^>]*\.bin)>.*= (\d+)$")
+BEGUN = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<([^>]*\.bin)>.*<unfinished \.\.\.>$")
 RESUMED = re.compile(r"^(\d+) +<\.\.\. (?:read|readv|pread64) resumed>.*= (\d+)$")
+
+
+class Place(NamedTuple):
+    """Where a rank is: what it is started by, and what of its environment is not as that of ranks of this host."""
+
+    prefix: tuple[str, ...] = ()
+    env: Mapping[str, object] = {}
 
 
 class Ranks:
     """The processes of one job."""
 
-    def __init__(self, paths: list[Path], ranks: int, folder: Path, *, trace: bool = False, **options: Any):
+    def __init__(
+        self,
+        paths: list[Path],
+        ranks: int,
+        folder: Path,
+        *,
+        trace: bool = False,
+        place: Callable[[int], Place] | None = None,
+        port: int | None = None,
+        **options: Any,
+    ):
+        """`place` says where a rank is, unless all are on this host; `port` is rank 0's, unless any will do."""
         self.ranks, self.folder = ranks, folder
+        folder.mkdir(exist_ok=True)
+        self.place = place or (lambda _: Place())
         self.results = [folder / f"rank{rank}.json" for rank in range(ranks)]
         self.logs = [folder / f"strace{rank}" for rank in range(ranks)]
         self.told: dict[str, Any] = {"paths": [str(path) for path in paths], **options}
         self.prefix = (shutil.which("strace"), "-f", "-y", "-s", "0", "-e", "trace=read,readv,pread64") if trace else ()
-        self.port = free_port()
+        self.port = port or free_port()
+        #: How many steps each rank has taken.
+        self.steps = [0] * ranks
         self.processes = [self._start(rank) for rank in range(ranks)]
 
     def _start(self, rank: int) -> subprocess.Popen[str]:
         place = {"RANK": rank, "WORLD_SIZE": self.ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": self.ranks}
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port - 1, "PYTHONPATH": PACKAGE}
-        env = {**os.environ, **{key: str(value) for key, value in {**place, **meeting}.items()}}
-        told = json.dumps({**self.told, "result": str(self.results[rank])})
-        prefix = [*self.prefix, "-o", str(self.logs[rank])] if self.prefix else []
+        where = self.place(rank)
+        env = {**os.environ, **{key: str(value) for key, value in {**place, **meeting, **where.env}.items()}}
+        told = self.folder / f"told{rank}.json"
+        told.write_text(json.dumps({**self.told, "result": str(self.results[rank])}))
+        prefix = [*where.prefix, *self.prefix, "-o", str(self.logs[rank])] if self.prefix else where.prefix
         with (self.folder / f"stderr{rank}").open("w") as stderr:
             return subprocess.Popen(
-                [*prefix, sys.executable, "-B", str(RANK), told],
+                [*prefix, sys.executable, "-B", str(RANK), str(told)],
                 env=env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -78,21 +104,32 @@ class Ranks:
         """Lets each rank take its steps alone."""
         end_s = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as waiting:
-            for process in self.processes:
-                waiting.register(process.stdout, selectors.EVENT_READ, process)
+            for rank, process in enumerate(self.processes):
+                waiting.register(process.stdout, selectors.EVENT_READ, (rank, process))
             while waiting.get_map():
                 ready = waiting.select(max(end_s - time.monotonic(), 0))
                 assert ready, "ranks did not end in time"
                 for key, _ in ready:
-                    if key.data.stdout.readline() == "":
+                    rank, process = key.data
+                    if process.stdout.readline() == "":
                         waiting.unregister(key.fileobj)
                     else:
-                        go_on(key.data)
+                        self.steps[rank] += 1
+                        go_on(process)
+
+    def wait_for_steps(self, steps: int, timeout_s: float = 60) -> None:
+        """Until all ranks have taken so many; somebody else lets them."""
+        end_s = time.monotonic() + timeout_s
+        while min(self.steps) < steps:
+            assert time.monotonic() < end_s, f"ranks are at steps {self.steps}"
+            time.sleep(0.05)
 
     def end(self, timeout_s: float = 60, lost: tuple[int, ...] = ()) -> list[dict[str, Any]]:
         """What the ranks that were not lost got, each checked against the files; all have ended well."""
         for rank, process in enumerate(self.processes):
-            process.stdin.close()
+            # Who is gone does not read what was written to it last.
+            with suppress(BrokenPipeError):
+                process.stdin.close()
             code = process.wait(timeout_s)
             assert code == 0 or rank in lost, f"rank {rank}: {code}\n{self.said(rank)}"
         return [json.loads(path.read_text()) for rank, path in enumerate(self.results) if rank not in lost]
@@ -105,7 +142,11 @@ class Ranks:
 
     def source_bytes(self) -> int:
         """Bytes of samples that all ranks read from files, as the kernel was asked for them."""
-        return sum(read_bytes(log) for log in self.logs)
+        return sum(self.source_bytes_by_file().values())
+
+    def source_bytes_by_file(self) -> Counter[str]:
+        """The same for each file that was read."""
+        return sum((read_bytes(log) for log in self.logs), Counter())
 
     def __enter__(self) -> Self:
         return self
@@ -140,16 +181,17 @@ def free_port() -> int:
         return max(found.getsockname()[1], 1025)
 
 
-def read_bytes(log: Path) -> int:
-    total, begun = 0, set()
+def read_bytes(log: Path) -> Counter[str]:
+    """Bytes that were read of each file, as strace saw it."""
+    total: Counter[str] = Counter()
+    begun: dict[str, str] = {}
     for text in log.read_text().splitlines():
         if whole := READ.match(text):
-            total += int(whole[2])
+            total[whole[2]] += int(whole[3])
         elif first := BEGUN.match(text):
-            begun.add(first[1])
+            begun[first[1]] = first[2]
         elif (rest := RESUMED.match(text)) and rest[1] in begun:
-            begun.discard(rest[1])
-            total += int(rest[2])
+            total[begun.pop(rest[1])] += int(rest[2])
     return total
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import foresee
 
-told = json.loads(sys.argv[1])
+told = json.loads(Path(sys.argv[1]).read_text())
 digests = (
     [hashlib.sha256(Path(path).read_bytes()).digest() for path in told["paths"]] if told.get("check", True) else []
 )
 options = told["job"]
 rank_options = told.get("by_rank", {}).get(str(foresee._launch.find_rank(None, None)[0]), {})
-result: dict = {"epochs": [[] for _ in range(min(options["epochs"], 1000))], "wrong": [], "waited_s": 0.0, "steps": []}
+result: dict = {"epochs": [[] for _ in range(min(options["epochs"], 1000))], "wrong": [], "steps": []}
+result |= {"waits_s": [], "fetched": []}
 job = foresee.Job(foresee.Files(told["paths"]), **options)
 if state := told.get("state"):
     job.load_state_dict(state)
@@ -22,12 +23,14 @@ batches = iter(job)
 while True:
     began_s = time.monotonic()
     batch = next(batches, None)
-    result["waited_s"] = max(result["waited_s"], time.monotonic() - began_s)
+    result["waits_s"].append(time.monotonic() - began_s)
     if batch is None:
         break
     for data, index in zip(batch.data, batch.indices, strict=True):
         if digests and hashlib.sha256(data).digest() != digests[index]:
             result["wrong"].append(int(index))
+    peer = job.stats()["origins"].get("peer", {"samples": 0})["samples"]
+    result["fetched"].append((time.monotonic(), peer))
     real = [int(index) for index, is_real in zip(batch.indices, batch.mask, strict=True) if is_real]
     result["epochs"][batch.epoch] += real
     result["steps"].append(real)
@@ -38,6 +41,8 @@ while True:
     if len(result["steps"]) == told.get("stop_after"):
         result["state"] = job.state_dict()
         break
+result["waited_s"] = max(result["waits_s"])
 job.close()
 result["stats"] = job.stats()
+result["summary"] = job.summary()
 Path(told["result"]).write_text(json.dumps(result))

@@ -3,11 +3,10 @@ cost time, never data."""
 
 import itertools
 import shutil
-import signal
-import threading
 import time
 
 import pytest
+from made import content
 from many import Ranks, check_epochs, make_files
 
 SIZE, SAMPLES, EPOCHS, BATCH = 4000, 480, 3, 8
@@ -41,10 +40,19 @@ def test_every_sample_once_and_the_source_at_its_minimum(paths, tmp_path, ranks,
     with Ranks(paths, ranks, tmp_path, trace=True, check=False, job=options(ranks, percent)) as job:
         job.step_together()
         got = job.end()
-        read = job.source_bytes()
+        read = job.source_bytes_by_file()
     check_epochs(got, SAMPLES, EPOCHS)
-    assert read == minimum(ranks, percent)
-    assert sum(rank["stats"]["source_bytes"] for rank in got) == read
+    assert sum(read.values()) == minimum(ranks, percent)
+    assert sum(rank["stats"]["source_bytes"] for rank in got) == sum(read.values())
+    # What has a holder is read once, what has none in each epoch: nothing is read that a holder had.
+    assert len(read) == SAMPLES
+    assert set(read.values()) <= {SIZE, SIZE * EPOCHS}
+    kept = min(SAMPLES, SAMPLES * percent // 100 // ranks * ranks)
+    assert list(read.values()).count(SIZE) == kept
+    asked, refused = (sum(rank["stats"]["peers"][what] for rank in got) for what in ("asked", "refused"))
+    assert refused <= asked / 100
+    # A rank that is done and leaves is no fault.
+    assert not any(rank["stats"]["peers"]["faults"] for rank in got)
 
 
 def test_the_order_is_that_of_ranks_without_peers_and_bytes_are_the_files(paths, tmp_path):
@@ -61,17 +69,29 @@ def test_the_order_is_that_of_ranks_without_peers_and_bytes_are_the_files(paths,
     assert all(rank["stats"]["origins"]["peer"]["samples"] > 0 for rank in got)
 
 
-def test_local_batches_are_the_same_sets_and_hardly_use_the_network(paths, tmp_path):
-    with Ranks(paths, 4, tmp_path, job=options(4, 102, assignment="local")) as job:
-        job.step_together()
-        got = job.end()
-    check_epochs(got, SAMPLES, EPOCHS)
-    with Ranks(paths, 4, tmp_path, job=options(4, 102)) as job:
-        job.step_together()
-        dealt = job.end()
-    assert global_batches(got) == global_batches(dealt)
-    peers = [sum(rank["stats"]["origins"].get("peer", {"bytes": 0})["bytes"] for rank in run) for run in (got, dealt)]
-    assert peers[0] < peers[1] / 3
+def test_local_batches_are_the_same_sets_and_hardly_use_the_network(tmp_path):
+    """As it is used: local batches of 64, and enough steps for what is over and what is short to even out."""
+    size, batch, steps = 2000, 64, 40
+    samples = 4 * batch * steps
+    paths = make_files(tmp_path / "dataset", samples, size)
+    tier = {"kind": "memory", "capacity": samples * size * 51 // 50 // 4}
+    config = {"staging": {"capacity": "4 MiB"}, "tier": [tier], "peers": {"deadline": DEADLINE_S}}
+    told = {"batch_size": batch, "epochs": EPOCHS, "seed": 5, "config": config}
+
+    def run(folder, **more):
+        with Ranks(paths, 4, tmp_path / folder, job={**told, **more}) as job:
+            job.step_together()
+            got = job.end()
+        check_epochs(got, samples, EPOCHS)
+        peers = (rank["stats"]["origins"].get("peer", {"bytes": 0})["bytes"] for rank in got)
+        return global_batches(got), sum(peers)
+
+    local_batches, local_bytes = run("local", assignment="local")
+    batches, in_order_bytes = run("order")
+    assert local_batches == batches
+    # None in the first epoch: the first user of a sample holds it.
+    assert local_bytes / (EPOCHS - 1) <= 0.06 * samples * size
+    assert in_order_bytes / (EPOCHS - 1) > 0.5 * samples * size
 
 
 def global_batches(got):
@@ -81,12 +101,36 @@ def global_batches(got):
 
 
 def test_a_rank_three_times_slower_costs_no_source_reads(paths, tmp_path):
-    by_rank = {"1": {"compute_s": 0.03}} | {rank: {"compute_s": 0.01} for rank in "023"}
-    with Ranks(paths, 4, tmp_path, job=options(4, 102), by_rank=by_rank) as job:
+    needs_strace()
+    by_rank = {"1": {"compute_s": 0.09}} | {rank: {"compute_s": 0.03} for rank in "023"}
+    with Ranks(paths, 4, tmp_path, trace=True, job=options(4, 102), check=False, by_rank=by_rank) as job:
         job.run_free()
         got = job.end()
+        read = job.source_bytes()
     check_epochs(got, SAMPLES, EPOCHS)
-    assert sum(rank["stats"]["source_bytes"] for rank in got) <= 1.05 * minimum(4, 102)
+    assert minimum(4, 102) <= read <= 1.05 * minimum(4, 102)
+
+
+def test_sizes_that_differ_cost_no_source_reads(tmp_path):
+    """Copies that come and go leave holes, which must not be where what stays is to lie."""
+    needs_strace()
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    paths = [folder / f"{sample:05}.bin" for sample in range(SAMPLES)]
+    sizes = [500 + sample * 7919 % 20_011 for sample in range(SAMPLES)]
+    for sample, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        path.write_bytes(content(sample, size))
+    told = options(4, 102)
+    told["config"]["tier"][0]["capacity"] = sum(sizes) * 51 // 50 // 4
+    told["config"]["staging"]["capacity"] = "4 MiB"
+    told["epochs"] = 5
+    with Ranks(paths, 4, tmp_path, trace=True, job=told, check=False) as job:
+        job.run_free()
+        got = job.end()
+        read = job.source_bytes()
+    check_epochs(got, SAMPLES, told["epochs"])
+    least = got[0]["stats"]["job"]["source_minimum_bytes"]
+    assert least <= read <= 1.02 * least
 
 
 def check_survivors(got):
@@ -107,20 +151,6 @@ def test_a_rank_that_dies_costs_time_and_no_sample(paths, tmp_path):
         got = job.end(lost=(2,))
     check_survivors(got)
     assert all("2" in rank["stats"]["peers"]["faults"] for rank in got)
-
-
-def test_a_rank_that_stops_for_a_while_costs_time_and_no_sample(paths, tmp_path):
-    by_rank = {str(rank): {"compute_s": 0.05} for rank in range(4)}
-    with Ranks(paths, 4, tmp_path, job=options(4, 102), by_rank=by_rank) as job:
-        stop = threading.Timer(2, job.kill, (2, signal.SIGSTOP))
-        go_on = threading.Timer(2 + 3 * DEADLINE_S, job.kill, (2, signal.SIGCONT))
-        stop.start()
-        go_on.start()
-        job.run_free()
-        got = job.end()
-    check_survivors([rank for at, rank in enumerate(got) if at != 2])
-    assert [len(epoch) for epoch in got[2]["epochs"]] == [SAMPLES // 4] * EPOCHS
-    assert not got[2]["wrong"]
 
 
 def test_a_job_of_one_rank_only_does_not_hang(paths, tmp_path):

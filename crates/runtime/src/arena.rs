@@ -10,6 +10,7 @@
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, whole};
+use crate::tier::Stay;
 use std::sync::Arc;
 
 use crate::extents::Extents;
@@ -18,13 +19,15 @@ use crate::kept::{Buffer, Kept, Space};
 use crate::pages::{Pages, Private};
 
 /// Places begin at multiples of this: a cache line, so that two threads never write to the same one.
-const ALIGN: u64 = 64;
+pub(crate) const ALIGN: u64 = 64;
 
 /// The memory of a job.
 pub(crate) struct Arena {
     staging: Private,
     /// None where there is no memory tier.
     kept: Option<Kept>,
+    /// What is there for alignment, beyond the budget.
+    alignment_bytes: u64,
     children: Watch,
     free: Mutex<Free>,
 }
@@ -97,7 +100,8 @@ impl Arena {
         // (336 MB/s at worst) than to fill small ones (1.5 GB/s).
         let staging = Private::on_large_pages(staging_bytes as usize)?;
         // What alignment costs, at most: the budget is meant for samples.
-        let kept_bytes = aligned(keeps.bytes) + keeps.samples * (ALIGN - 1);
+        let alignment_bytes = keeps.samples * (ALIGN - 1);
+        let kept_bytes = aligned(keeps.bytes) + alignment_bytes;
         let kept = if keeps.bytes == 0 {
             None
         } else {
@@ -112,6 +116,7 @@ impl Arena {
         Ok(Arc::new(Self {
             staging,
             kept,
+            alignment_bytes,
             children: Watch::new(),
             free,
         }))
@@ -128,22 +133,29 @@ impl Arena {
         Some(self.filling(Place::Staged { offset }, len))
     }
 
+    /// Kept samples that come and go get so many bytes of their own. Before anything is kept; later nothing changes.
+    pub(crate) fn divide(&self, passing_bytes: u64) {
+        // What is aligned takes more: of samples that are not tiny a thirty-second, and half of what there is for that.
+        let more = (passing_bytes / 32).min(self.alignment_bytes / 2);
+        self.free().kept.divide(passing_bytes + more);
+    }
+
     /// A place in the memory tier, if there is room now.
-    pub(crate) fn keep(self: &Arc<Self>, len: usize) -> Option<Filling> {
-        let offset = self.take_kept(aligned(len as u64))?;
+    pub(crate) fn keep(self: &Arc<Self>, len: usize, stay: Stay) -> Option<Filling> {
+        let offset = self.take_kept(aligned(len as u64), stay)?;
         Some(self.filling(Place::Kept { offset }, len))
     }
 
     /// A copy in the memory tier, if there is room now.
-    pub(crate) fn keep_copy(self: &Arc<Self>, data: &[u8]) -> Option<Arc<Block>> {
-        let Filling { block, .. } = self.keep(data.len())?;
+    pub(crate) fn keep_copy(self: &Arc<Self>, data: &[u8], stay: Stay) -> Option<Arc<Block>> {
+        let Filling { block, .. } = self.keep(data.len(), stay)?;
         block.write(data).ok()?;
         Some(Arc::new(block))
     }
 
-    fn take_kept(&self, len: u64) -> Option<u64> {
+    fn take_kept(&self, len: u64, stay: Stay) -> Option<u64> {
         let mut free = self.free();
-        if let Some(offset) = free.kept.take(len) {
+        if let Some(offset) = free.kept.take(len, stay) {
             return Some(offset);
         }
         let lives = |place: &Inherited| self.children.may_live(place.after, place.until);
@@ -155,7 +167,7 @@ impl Arena {
         if over.is_empty() {
             None
         } else {
-            free.kept.take(len)
+            free.kept.take(len, stay)
         }
     }
 
@@ -544,7 +556,7 @@ mod tests {
         )
         .unwrap();
         let staged = arena.stage(64).unwrap();
-        let kept: Vec<Filling> = std::iter::from_fn(|| arena.keep(64)).collect();
+        let kept: Vec<Filling> = std::iter::from_fn(|| arena.keep(64, Stay::Lasting)).collect();
         assert_eq!(
             kept.len(),
             3,
@@ -577,8 +589,8 @@ mod tests {
                         };
                         let blocks = [
                             arena.stage(50).map(filled),
-                            arena.keep(33).map(filled),
-                            arena.keep_copy(&[number ^ step; 7]),
+                            arena.keep(33, Stay::Lasting).map(filled),
+                            arena.keep_copy(&[number ^ step; 7], Stay::Lasting),
                         ];
                         for block in blocks.iter().flatten() {
                             assert!(block.bytes().iter().all(|&byte| byte == number ^ step));
@@ -604,7 +616,7 @@ mod tests {
         )
         .unwrap();
         for len in [100, 3 << 20] {
-            let mut filling = arena.keep(len).unwrap();
+            let mut filling = arena.keep(len, Stay::Lasting).unwrap();
             filling.bytes_mut().fill(7);
             assert!(filling.bytes().iter().all(|&byte| byte == 7));
             let block = filling.share();
@@ -638,7 +650,7 @@ mod tests {
         )
         .unwrap();
         let lent_after = fork::forks();
-        let block = arena.keep(64).unwrap().share();
+        let block = arena.keep(64, Stay::Lasting).unwrap().share();
         let (read, write) = std::io::pipe().unwrap();
         // SAFETY: the child only waits and ends.
         let child = unsafe { libc::fork() };
@@ -656,20 +668,20 @@ mod tests {
         }
         block.returned(lent_after);
         drop(block);
-        assert!(arena.keep(64).is_none());
+        assert!(arena.keep(64, Stay::Lasting).is_none());
         drop(write);
         // SAFETY: a child of ours, and nobody else waits for it.
         let ended = unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
         assert_eq!(ended, child);
         // Children of other tests, forked off at the same time, end soon.
-        while arena.keep(64).is_none() {
+        while arena.keep(64, Stay::Lasting).is_none() {
             std::thread::yield_now();
         }
         // After forks that it was not lent during, a place is free at once.
-        let block = arena.keep(64).unwrap().share();
+        let block = arena.keep(64, Stay::Lasting).unwrap().share();
         block.returned(fork::forks());
         drop(block);
-        assert!(arena.keep(64).is_some());
+        assert!(arena.keep(64, Stay::Lasting).is_some());
     }
 
     /// What a child that looks at memory as soon as it may says: whether all of it is `byte`.
@@ -707,7 +719,7 @@ mod tests {
             largest: 4096,
         };
         let arena = Arena::new(64, keeps).unwrap();
-        let keep = |byte| arena.keep_copy(&[byte; 4096]);
+        let keep = |byte| arena.keep_copy(&[byte; 4096], Stay::Lasting);
         let lent_after = fork::forks();
         let lent = keep(1).unwrap();
         let seen = lent.bytes().as_ptr();

@@ -19,8 +19,10 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, whole};
 use std::io;
 
+use crate::arena::ALIGN;
 use crate::extents::Extents;
 use crate::pages::Pages;
+use crate::tier::Stay;
 
 /// Samples up to this size are read into a buffer first: small enough to be in the processor's cache when it is copied.
 const BUFFER_MAX: usize = 1 << 20;
@@ -74,12 +76,7 @@ impl Kept {
 
     /// All of it, free.
     pub(crate) fn space(&self) -> Space {
-        let stripes = vec![Extents::new(self.stripe_bytes); self.stripes.len()];
-        Space {
-            stripes,
-            stripe_bytes: self.stripe_bytes,
-            turn: 0,
-        }
+        Space::new(self.stripes.len(), self.stripe_bytes, 0)
     }
 
     /// What lies there, for all to see.
@@ -224,28 +221,80 @@ impl Stripe {
 }
 
 /// Which places are free: one stripe after the other has its turn, so that threads write to different ones.
+///
+/// What comes and goes leaves holes that fit nothing else, if sizes differ. So it can be given room of its own, at the
+/// beginning of each stripe: then what stays never finds holes in the place of room.
 #[derive(Default)]
 pub(crate) struct Space {
-    stripes: Vec<Extents>,
+    stripes: Vec<Room>,
     stripe_bytes: u64,
+    /// Of each stripe, what is for samples that come and go; nothing where all lie together.
+    passing_bytes: u64,
     turn: usize,
 }
 
+/// What is free of a stripe.
+#[derive(Clone)]
+struct Room {
+    passing: Extents,
+    lasting: Extents,
+}
+
+impl Room {
+    fn new(stripe_bytes: u64, passing_bytes: u64) -> Self {
+        Self {
+            passing: Extents::new(passing_bytes),
+            lasting: Extents::new(stripe_bytes - passing_bytes),
+        }
+    }
+}
+
 impl Space {
-    /// Takes so many bytes, if any stripe has them in one piece.
-    pub(crate) fn take(&mut self, len: u64) -> Option<u64> {
+    fn new(number: usize, stripe_bytes: u64, passing_bytes: u64) -> Self {
+        Self {
+            stripes: vec![Room::new(stripe_bytes, passing_bytes); number],
+            stripe_bytes,
+            passing_bytes,
+            turn: 0,
+        }
+    }
+
+    /// Gives what comes and goes about so many bytes of its own. Where something was taken before, all stays as it is.
+    pub(crate) fn divide(&mut self, passing_bytes: u64) {
         let number = self.stripes.len();
+        let of_each = passing_bytes / (number as u64).max(1);
+        let of_each = (of_each / ALIGN * ALIGN).min(self.stripe_bytes);
+        let free: u64 = self.stripes.iter().map(|room| room.lasting.free()).sum();
+        if self.passing_bytes == 0 && free == self.stripe_bytes * number as u64 {
+            *self = Self::new(number, self.stripe_bytes, of_each);
+        }
+    }
+
+    /// Takes so many bytes, if any stripe has them in one piece.
+    pub(crate) fn take(&mut self, len: u64, stay: Stay) -> Option<u64> {
+        let number = self.stripes.len();
+        let passing_bytes = self.passing_bytes;
         let (index, offset) = (0..number).find_map(|after| {
             let index = (self.turn + after) % number;
-            self.stripes[index].take(len).map(|offset| (index, offset))
+            let room = &mut self.stripes[index];
+            let offset = if passing_bytes > 0 && stay == Stay::Passing {
+                room.passing.take(len)?
+            } else {
+                room.lasting.take(len)? + passing_bytes
+            };
+            Some((index, offset))
         })?;
         self.turn = index + 1;
         Some(index as u64 * self.stripe_bytes + offset)
     }
 
     pub(crate) fn give_back(&mut self, offset: u64, len: u64) {
-        self.stripes[(offset / self.stripe_bytes) as usize]
-            .give_back(offset % self.stripe_bytes, len);
+        let room = &mut self.stripes[(offset / self.stripe_bytes) as usize];
+        let offset = offset % self.stripe_bytes;
+        match offset.checked_sub(self.passing_bytes) {
+            Some(offset) => room.lasting.give_back(offset, len),
+            None => room.passing.give_back(offset, len),
+        }
     }
 }
 
@@ -255,7 +304,7 @@ mod tests {
 
     /// Takes `len` bytes until there is no room.
     fn fill(space: &mut Space, len: u64) -> Vec<u64> {
-        std::iter::from_fn(|| space.take(len)).collect()
+        std::iter::from_fn(|| space.take(len, Stay::Lasting)).collect()
     }
 
     #[test]
@@ -325,5 +374,46 @@ mod tests {
         steps();
         assert!(allocated() <= STRIPE, "never more than there is");
         assert!(!kept.allocate_ahead());
+    }
+
+    #[test]
+    fn what_stays_finds_all_of_its_room_however_much_came_and_went_before() {
+        // Sizes differ; what stays takes as much as there is of it, in turns with what comes and goes.
+        let sizes = || (0_u64..).map(|number| 64 * (1 + number * 7919 % 97));
+        let (lasting_bytes, passing_bytes) = (64 * 100_000, 64 * 3_000);
+        let mut space = Space::new(1, lasting_bytes + passing_bytes, 0);
+        space.divide(passing_bytes);
+        let mut passing: std::collections::VecDeque<(u64, u64)> = [].into();
+        let mut stays = 0;
+        for len in sizes() {
+            if stays + len > lasting_bytes {
+                break;
+            }
+            assert!(space.take(len, Stay::Lasting).is_some(), "behind {stays} B");
+            stays += len;
+            let other = 64 + len * 31 % (64 * 50) / 64 * 64;
+            while let Some(place) = space.take(other, Stay::Passing) {
+                passing.push_back((place, other));
+            }
+            if let Some((place, len)) = passing.pop_front() {
+                space.give_back(place, len);
+            }
+        }
+        assert!(lasting_bytes - stays < 64 * 98);
+        for (place, len) in passing {
+            space.give_back(place, len);
+        }
+    }
+
+    #[test]
+    fn what_is_in_use_is_not_divided() {
+        let mut space = Space::new(2, 640, 0);
+        let place = space.take(64, Stay::Passing);
+        space.divide(128);
+        assert_eq!(space.passing_bytes, 0);
+        space.give_back(place.unwrap(), 64);
+        space.divide(128);
+        let copies = std::iter::from_fn(|| space.take(64, Stay::Passing)).count();
+        assert_eq!(copies, 2);
     }
 }

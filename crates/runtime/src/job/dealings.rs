@@ -283,7 +283,8 @@ impl Dealings {
         let peer = &mut self.peers[rank.index()];
         peer.is_lost |= is_lost;
         if is_lost {
-            peer.faults.lost += 1;
+            // Who is done leaves, and that is no fault.
+            peer.faults.lost += u64::from(!peer.is_done);
         } else if !was_mute {
             peer.faults.mute += 1;
         }

@@ -252,6 +252,14 @@ impl State {
         self.give_up_rank(rank, stores) | self.wants.happened()
     }
 
+    /// A rank that was lost is there again: it is asked as before.
+    pub(super) fn found_rank(&mut self, rank: Rank) -> Wake {
+        if let Some(dealings) = &mut self.dealings {
+            dealings.heard(rank);
+        }
+        Wake::NOBODY
+    }
+
     /// All that is to come from a rank is given up, and nothing is awaited from it until it is heard again. So it costs one
     /// deadline, not one a sample.
     fn give_up_rank(&mut self, rank: Rank, stores: &Stores) -> Wake {

@@ -14,8 +14,11 @@ use super::post::Posted;
 use super::shared::Shared;
 use crate::arena::Block;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::tier::{Arrived, Found, Kept, Shared as Shares};
+use crate::tier::{Arrived, Found, Kept, Shared as Shares, Stay};
 use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive};
+
+/// A peer that has asked for less is served from disks, however small this rank's staging buffer is: its own may be larger.
+const COPIED_LEAST_BYTES: u64 = 64 << 20;
 
 /// A block as it is sent.
 struct Sendable(Arc<Block>);
@@ -27,22 +30,77 @@ impl AsRef<[u8]> for Sendable {
 }
 
 /// Samples that peers got from here, and their bytes.
-#[derive(Default)]
-pub(super) struct Served([AtomicU64; 2]);
+pub(super) struct Served {
+    samples: AtomicU64,
+    bytes: AtomicU64,
+    /// Bytes that were read from a disk for a peer, and that it has not taken yet, by rank.
+    copied: Vec<Arc<AtomicU64>>,
+    /// Beyond so many a peer is refused: it asks for more than it can have staged.
+    copied_most: u64,
+}
 
 impl Served {
+    /// Among so many ranks, that ask for no more than they stage: about as much as this one, in samples of so many bytes at
+    /// most.
+    pub(super) fn new(ranks: u32, staging_bytes: u64, largest_bytes: u64) -> Self {
+        Self {
+            samples: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            copied: (0..ranks).map(|_| Arc::default()).collect(),
+            copied_most: staging_bytes
+                .max(COPIED_LEAST_BYTES)
+                .saturating_add(largest_bytes),
+        }
+    }
+
     fn add(&self, bytes: usize) {
         if bytes > 0 {
-            self.0[0].fetch_add(1, Ordering::Relaxed);
-            self.0[1].fetch_add(bytes as u64, Ordering::Relaxed);
+            self.samples.fetch_add(1, Ordering::Relaxed);
+            self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         }
     }
 
     pub(super) fn so_far(&self) -> Moved {
         Moved {
-            samples: self.0[0].load(Ordering::Relaxed),
-            bytes: self.0[1].load(Ordering::Relaxed),
+            samples: self.samples.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
         }
+    }
+
+    /// Memory for a sample that is read for a peer; none where that has not taken what it asked for before.
+    fn memory(&self, to: Rank, bytes: u64) -> Option<Copied> {
+        let out = Arc::clone(self.copied.get(to.index())?);
+        let before = out.fetch_add(bytes, Ordering::Relaxed);
+        let mut copied = Copied {
+            out,
+            bytes: Vec::new(),
+            charged: bytes,
+        };
+        // One may always be on its way.
+        if before > 0 && before.saturating_add(bytes) > self.copied_most {
+            return None;
+        }
+        copied.bytes = vec![0; bytes as usize];
+        Some(copied)
+    }
+}
+
+/// A sample that was read for a peer, charged until it is sent.
+struct Copied {
+    out: Arc<AtomicU64>,
+    bytes: Vec<u8>,
+    charged: u64,
+}
+
+impl AsRef<[u8]> for Copied {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        self.out.fetch_sub(self.charged, Ordering::Relaxed);
     }
 }
 
@@ -61,7 +119,7 @@ impl Shared {
             match errand {
                 Errand::Send(to, message) => self.say(to, message),
                 Errand::Serve { to, sample, tier } => {
-                    let content = self.content(sample, tier);
+                    let content = self.content(to.rank, sample, tier);
                     self.served.add(content.len());
                     let answer = Answer {
                         ticket: to.ticket,
@@ -101,7 +159,7 @@ impl Shared {
     }
 
     /// What a tier holds of a sample, to be sent. What it holds from before must still be what the source has.
-    fn content(&self, sample: SampleId, tier: TierId) -> Content {
+    fn content(&self, to: Rank, sample: SampleId, tier: TierId) -> Content {
         let tier = self.stores.tier(tier);
         if !self.reader.is_known(tier, sample) {
             return Content::WillNotCome;
@@ -110,9 +168,12 @@ impl Shared {
             Shares::Block(block) => Content::Sample(Payload::new(Sendable(block))),
             Shares::NotHeld => Content::WillNotCome,
             Shares::Never => {
-                let mut bytes = vec![0; self.spec.catalog.size(sample).0 as usize];
-                match tier.read(sample, &mut bytes) {
-                    Ok(Found::Yes) => Content::Sample(Payload::new(bytes)),
+                let size = self.spec.catalog.size(sample).0;
+                let Some(mut copied) = self.served.memory(to, size) else {
+                    return Content::WillNotCome;
+                };
+                match tier.read(sample, &mut copied.bytes) {
+                    Ok(Found::Yes) => Content::Sample(Payload::new(copied)),
                     Ok(Found::NotHeld) | Err(_) => Content::WillNotCome,
                 }
             }
@@ -169,7 +230,7 @@ impl Shared {
         let kept = match content {
             Content::Sample(payload) if payload.bytes().len() as u64 == expected => {
                 let arrived = Arrived::Buffer(payload.bytes());
-                let secured = tier.secure(arrived);
+                let secured = tier.secure(arrived, Stay::Lasting);
                 matches!(
                     tier.keep_secured(sample, arrived, secured, None),
                     Ok(Kept::Yes)
@@ -208,6 +269,12 @@ impl Receive for Ear {
     fn lost(&self, rank: Rank) {
         if let Some(shared) = self.0.upgrade() {
             shared.change(|state| ((), state.lost_rank(rank, &shared.stores)));
+        }
+    }
+
+    fn found(&self, rank: Rank) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.change(|state| ((), state.found_rank(rank)));
         }
     }
 }

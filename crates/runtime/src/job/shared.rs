@@ -82,6 +82,8 @@ impl Shared {
         let pool = Arc::clone(&parts.pool);
         let deadline = parts.spec.config.peers.deadline;
         let (world, outbox) = (parts.spec.world, parts.outbox);
+        let staging_bytes = parts.spec.config.staging.capacity_bytes;
+        let served = Served::new(world, staging_bytes, parts.largest_bytes);
         let post = parts
             .transport
             .map(|way| Post::new(way, world, deadline, Arc::clone(&outbox)));
@@ -89,7 +91,7 @@ impl Shared {
             own: Weak::clone(own),
             post,
             outbox,
-            served: Served::default(),
+            served,
             spec: parts.spec,
             stores: parts.stores,
             reader: parts.reader,

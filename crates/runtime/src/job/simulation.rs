@@ -28,7 +28,7 @@ use super::window::Window;
 use super::{Job, JobSpec};
 use crate::peers::Counts;
 use crate::pool::Pool;
-use crate::tier::{Arrived, Kept, Shared};
+use crate::tier::{Arrived, Kept, Shared, Stay};
 use crate::transport::memory::{End, Network};
 use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive, Transport};
 
@@ -455,7 +455,7 @@ fn take_in(actor: &mut Actor, from: Rank, message: Message) {
             let kept = match &content {
                 Content::Sample(payload) if payload.bytes().len() as u64 == SAMPLE => {
                     let arrived = Arrived::Buffer(payload.bytes());
-                    let secured = stores.tier(tier).secure(arrived);
+                    let secured = stores.tier(tier).secure(arrived, Stay::Lasting);
                     let kept = stores
                         .tier(tier)
                         .keep_secured(sample, arrived, secured, None);

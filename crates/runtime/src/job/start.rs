@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use foresee_config::{Tier, TierKind};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
-use foresee_core::policy::Part;
 use foresee_core::policy::specimen::Traits;
+use foresee_core::policy::{Keeping, Part};
 use foresee_core::units::Bytes;
 
 use super::consumer::Consumer;
@@ -333,6 +333,9 @@ impl Job {
             held: held.to_vec(),
             ..part
         };
+        if let Keeping::Homes { spare, .. } = &part.keeping {
+            stores.divide(spare);
+        }
         let model = spec.model(&brief);
         let homes = part.homes().filter(|_| brief.peers).cloned();
         let bringers = Bringers::new(&part.orders, consumer.layout.clone(), consumer.mark);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use foresee_config::Config;
 use foresee_core::engine::Read;
 use foresee_core::ids::{SampleId, TierId};
+use foresee_core::units::Bytes;
 
 use crate::arena::{Arena, Filling};
 use crate::pool::Pool;
-use crate::tier::{Place, Tier};
+use crate::tier::{Place, Stay, Tier};
 
 /// Memory of the process's budget for kept samples; given back when it is dropped.
 pub(super) struct Grant {
@@ -95,6 +96,13 @@ impl Stores {
         }
     }
 
+    /// Of the room of each tier, the staging buffer before them, so much is for copies.
+    pub(super) fn divide(&self, spare: &[Bytes]) {
+        for (tier, spare) in self.tiers.iter().zip(spare.iter().skip(1)) {
+            tier.divide(*spare);
+        }
+    }
+
     /// All that the tiers hold.
     pub(super) fn held(&self) -> Vec<(SampleId, TierId)> {
         self.numbered()
@@ -123,7 +131,7 @@ impl Stores {
 
     /// A place for a sample that stays where it is read to.
     pub(super) fn place_to_stay(&self, read: &Read) -> Option<Filling> {
-        match self.tier(read.keep?).place(read.bytes) {
+        match self.tier(read.keep?).place(read.bytes, Stay::of(read)) {
             Place::Here(filling) => Some(filling),
             Place::Full | Place::Anywhere => None,
         }
@@ -135,7 +143,7 @@ impl Stores {
         let Some(tier) = read.keep.map(|tier| self.tier(tier)) else {
             return anywhere();
         };
-        match tier.place(read.bytes) {
+        match tier.place(read.bytes, Stay::of(read)) {
             Place::Here(filling) => Some(filling),
             Place::Full => None,
             // What a full disk cannot keep need not be read for it.

@@ -27,7 +27,7 @@ use crate::arena::Piece;
 use crate::pool::Pool;
 use crate::source::{ReadError, Source};
 use crate::stamp::Stamp;
-use crate::tier::{Arrived, Secured, check_may_write};
+use crate::tier::{Arrived, Secured, Stay, check_may_write};
 
 pub(super) const SAMPLE: u64 = 100;
 pub(super) const SAMPLES: u32 = 20;
@@ -163,9 +163,11 @@ pub(super) fn come(fetch: Fetch, stores: &Stores) -> Outcome {
     let read = fetch.ticket.read;
     filling.bytes_mut().fill(read.sample.0 as u8);
     let block = filling.share();
-    let secured = read
-        .keep
-        .map(|tier| stores.tier(tier).secure(Arrived::Block(&block)));
+    let secured = read.keep.map(|tier| {
+        stores
+            .tier(tier)
+            .secure(Arrived::Block(&block), Stay::of(&read))
+    });
     let to_keep = match secured {
         Some(Secured::Block(block)) => Some(block),
         Some(Secured::Nothing | Secured::Sum(_)) | None => None,
@@ -216,7 +218,7 @@ fn an_awaited_sample_without_room_gets_memory_of_its_own_when_the_trainer_stands
     // All of the memory is taken.
     let arena = Arc::clone(&idle.stores.arena);
     let staged: Vec<_> = std::iter::from_fn(|| arena.stage(1)).collect();
-    let kept: Vec<_> = std::iter::from_fn(|| arena.keep(1)).collect();
+    let kept: Vec<_> = std::iter::from_fn(|| arena.keep(1, Stay::Lasting)).collect();
     idle.fails(first.ticket);
     let next = idle.begin_next().expect("others were located before");
     assert_eq!(next.ticket.slot, Some(1));

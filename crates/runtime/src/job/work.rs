@@ -20,7 +20,7 @@ use super::wake::Wake;
 use crate::arena::Piece;
 use crate::source::ReadError;
 use crate::thread_time::ThreadTime;
-use crate::tier::{Arrived, Secured};
+use crate::tier::{Arrived, Secured, Stay};
 
 /// Of so many reads one is measured, after the first ones.
 const MEASURE_EVERY: u64 = 4;
@@ -231,7 +231,7 @@ impl<'a> Worker<'a> {
             .as_ref()
             .map_or(Arrived::Buffer(buffer), Arrived::Block);
         // Before the trainer has it, who may change it.
-        let secured = tier.secure(arrived);
+        let secured = tier.secure(arrived, Stay::of(&read));
         if !tier.writes_files() {
             let to_keep = match secured {
                 Secured::Block(block) => Some(block),

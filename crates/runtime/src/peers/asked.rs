@@ -199,10 +199,15 @@ impl<T> Asked<T> {
         }
     }
 
-    /// A request could not be sent: it counts as refused, but the rank was not heard.
+    /// A request could not be sent: it counts as refused, but neither was the rank heard, nor does it say anything of the
+    /// sample, which is asked for again the next time.
     pub fn refuse(&mut self, ticket: Ticket) -> Answered<T> {
         match self.open.remove(&ticket) {
-            Some(request) => self.refused(request),
+            Some(request) => {
+                self.counts.refused += 1;
+                let hand_over = false;
+                Answered::Refused { request, hand_over }
+            }
             None => Answered::Ignored,
         }
     }
@@ -389,7 +394,8 @@ mod tests {
             }
         ));
         let ask = asked.ask(Rank(1), SampleId(0), Bytes(LEN), "again");
-        let second = asked.refuse(ask.unwrap().ticket);
+        let will_not = answer(ask.unwrap().ticket, Content::WillNotCome);
+        let second = asked.answered(Rank(1), will_not);
         assert!(
             matches!(second, Answered::Refused { hand_over: false, request } if request.attempt == 1)
         );
@@ -397,6 +403,19 @@ mod tests {
         assert_eq!(third, Err(NotAsked::Refused("once more")));
         assert!(!asked.would_ask(Rank(1), SampleId(0)));
         assert!(asked.would_ask(Rank(1), SampleId(1)));
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_asked_for_again_however_often() {
+        let (mut asked, ticket) = one_asked();
+        let mut unsent = ticket;
+        for _ in 0..REFUSALS_MAX + 1 {
+            let said = asked.refuse(unsent);
+            let is_read = matches!(said, Answered::Refused { hand_over, .. } if !hand_over);
+            assert!(is_read);
+            let again = asked.ask(Rank(1), SampleId(0), Bytes(LEN), "again");
+            unsent = again.unwrap().ticket;
+        }
     }
 
     #[test]
@@ -522,7 +541,6 @@ mod tests {
                 match (said, of) {
                     (Answered::Refused { request, .. }, Some((_, sample, true))) => {
                         assert_eq!(request.sample.0, sample);
-                        naive.refused.push(sample);
                         naive.requests[ticket].2 = false;
                     }
                     (said, of) => {

@@ -10,7 +10,7 @@ use foresee_core::catalog::Catalog;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 
-use super::{Arrived, Found, Kept, Place, Secured, Shared, Tier, forbid_writes};
+use super::{Arrived, Found, Kept, Place, Secured, Shared, Stay, Tier, forbid_writes};
 use crate::stamp::Stamp;
 
 /// Size of most samples: a multiple of every usual alignment, so that a tier that rounds up is exact as well.
@@ -74,7 +74,10 @@ pub fn check_holds_nothing(tier: &dyn Tier) {
     let sample = SampleId(1);
     assert_eq!(tier.capacity(), Bytes(0));
     assert!(tier.is_closed_to(Bytes(1)) && !tier.writes_files() && !tier.outlasts_jobs());
-    assert!(!matches!(tier.place(Bytes(SIZE)), Place::Here(_)));
+    assert!(!matches!(
+        tier.place(Bytes(SIZE), Stay::Lasting),
+        Place::Here(_)
+    ));
     assert_eq!(keep(tier, sample, 0), Kept::NoRoom);
     assert_eq!(read(tier, sample), None);
     assert!(!matches!(share(tier, sample), Shared::Block(_)));
@@ -207,7 +210,7 @@ fn what_is_shared_is_what_was_kept(tier: &dyn Tier) {
 fn a_place_is_where_a_sample_stays(tier: &dyn Tier) {
     let place = |sample: SampleId| {
         let _at_once = forbid_writes();
-        match tier.place(catalog().size(sample)) {
+        match tier.place(catalog().size(sample), Stay::Lasting) {
             Place::Here(filling) => Some(filling),
             Place::Full => panic!("there is room for sample {sample}"),
             Place::Anywhere => None,
@@ -220,7 +223,7 @@ fn a_place_is_where_a_sample_stays(tier: &dyn Tier) {
         filling.bytes_mut().copy_from_slice(&bytes(sample, 0));
         let block = filling.share();
         let arrived = Arrived::Block(&block);
-        let kept = tier.keep_secured(sample, arrived, tier.secure(arrived), None);
+        let kept = tier.keep_secured(sample, arrived, tier.secure(arrived, Stay::Lasting), None);
         assert_eq!(kept.ok(), Some(Kept::Yes));
         let Shared::Block(shared) = share(tier, sample) else {
             panic!("sample {sample} stays where it was read to");
@@ -241,7 +244,7 @@ fn what_changes_after_it_was_secured_is_not_served(tier: &dyn Tier) {
     let changed = bytes(sample, 1);
     let secured = {
         let _no_files = forbid_writes();
-        tier.secure(Arrived::Buffer(&as_read))
+        tier.secure(Arrived::Buffer(&as_read), Stay::Lasting)
     };
     // A tier that needs nothing has its own bytes, or none that anybody could change.
     if matches!(secured, Secured::Nothing) {

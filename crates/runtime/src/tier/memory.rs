@@ -11,7 +11,7 @@ use std::sync::Arc;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 
-use super::{Arrived, Found, Kept, Place, Secured, Shared, Tier, TierError};
+use super::{Arrived, Found, Kept, Place, Secured, Shared, Stay, Tier, TierError};
 use crate::arena::{Arena, Block, Keeps};
 use crate::stamp::Stamp;
 
@@ -106,12 +106,13 @@ impl MemoryTier {
     /// A copy of a sample that found no room: what is held of it from before makes way.
     fn in_place_of(&self, sample: SampleId, data: &[u8]) -> Option<Arc<Block>> {
         self.evict(sample);
-        self.arena.keep_copy(data)
+        self.arena.keep_copy(data, Stay::Passing)
     }
 
     /// Moves what is held to the tier's part of the arena, if there is room now.
     fn moved(&self, sample: SampleId, block: &Arc<Block>) -> Option<Arc<Block>> {
-        let moved = self.arena.keep_copy(block.bytes())?;
+        // What stays has always found its room: this is a copy, if they lie apart.
+        let moved = self.arena.keep_copy(block.bytes(), Stay::Passing)?;
         let mut held = self.held();
         if held.is(sample, block) {
             held.insert(sample, Arc::clone(&moved));
@@ -180,21 +181,25 @@ impl Tier for MemoryTier {
         self.block(sample).map_or(Shared::NotHeld, Shared::Block)
     }
 
-    fn place(&self, bytes: Bytes) -> Place {
-        let place = self.arena.keep(bytes.0 as usize);
+    fn divide(&self, passing: Bytes) {
+        self.arena.divide(passing.0);
+    }
+
+    fn place(&self, bytes: Bytes, stay: Stay) -> Place {
+        let place = self.arena.keep(bytes.0 as usize, stay);
         place.map_or(Place::Full, Place::Here)
     }
 
     /// What lies where it stays is sure; else there is a copy, there if there is room. A thread's buffer is sure as well.
-    fn secure(&self, arrived: Arrived<'_>) -> Secured {
+    fn secure(&self, arrived: Arrived<'_>, stay: Stay) -> Secured {
         match arrived {
             Arrived::Block(block) if block.is_kept() => Secured::Block(Arc::clone(block)),
             Arrived::Block(block) => {
-                let copy = self.arena.keep_copy(block.bytes());
+                let copy = self.arena.keep_copy(block.bytes(), stay);
                 Secured::Block(copy.unwrap_or_else(|| block.copy()))
             }
             Arrived::Buffer(bytes) => {
-                let copy = self.arena.keep_copy(bytes);
+                let copy = self.arena.keep_copy(bytes, stay);
                 copy.map_or(Secured::Nothing, Secured::Block)
             }
         }
@@ -265,7 +270,7 @@ mod tests {
 
     fn keep_block(tier: &MemoryTier, sample: u32, block: &Arc<Block>) {
         let arrived = Arrived::Block(block);
-        let secured = tier.secure(arrived);
+        let secured = tier.secure(arrived, Stay::Lasting);
         let kept = tier.keep_secured(SampleId(sample), arrived, secured, None);
         assert_eq!(kept.unwrap(), Kept::Yes);
     }
@@ -291,7 +296,7 @@ mod tests {
     #[test]
     fn a_sample_that_found_no_room_moves_in_when_there_is_some() {
         let (arena, tier) = small();
-        let old = arena.keep(64).unwrap();
+        let old = arena.keep(64, Stay::Lasting).unwrap();
         let mut filling = arena.stage(3).unwrap();
         filling.bytes_mut().copy_from_slice(b"new");
         keep_block(&tier, 1, &filling.share());
@@ -310,7 +315,7 @@ mod tests {
     #[test]
     fn what_is_held_outside_of_its_place_nobody_else_has() {
         let (arena, tier) = small();
-        let _old = arena.keep(64).unwrap();
+        let _old = arena.keep(64, Stay::Lasting).unwrap();
         let staged = arena.stage(3).unwrap().share();
         keep_block(&tier, 1, &staged);
         let shares = [share(&tier, 1).unwrap(), share(&tier, 1).unwrap(), staged];

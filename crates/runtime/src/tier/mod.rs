@@ -17,6 +17,7 @@ mod nowhere;
 
 use std::sync::Arc;
 
+use foresee_core::engine::Read;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 
@@ -69,9 +70,15 @@ pub trait Tier: Send + Sync {
         Shared::Never
     }
 
+    /// Of its room so many bytes are for samples that come and go, as far as it matters to it which these are. Before
+    /// anything is kept; later it changes nothing.
+    fn divide(&self, passing: Bytes) {
+        let _ = passing;
+    }
+
     /// Where a sample that is to be kept here is best read to. At once.
-    fn place(&self, bytes: Bytes) -> Place {
-        let _ = bytes;
+    fn place(&self, bytes: Bytes, stay: Stay) -> Place {
+        let _ = (bytes, stay);
         Place::Anywhere
     }
 
@@ -84,8 +91,8 @@ pub trait Tier: Send + Sync {
 
     /// Makes sure of a sample's bytes before the trainer has them, who may change them: what is kept is what came from the
     /// source, or a miss. By whoever read the sample, without the lock; writes no file.
-    fn secure(&self, arrived: Arrived<'_>) -> Secured {
-        let _ = arrived;
+    fn secure(&self, arrived: Arrived<'_>, stay: Stay) -> Secured {
+        let _ = (arrived, stay);
         Secured::Nothing
     }
 
@@ -122,7 +129,27 @@ pub trait Tier: Send + Sync {
     /// Keeps a sample whose bytes nobody else has.
     fn keep(&self, sample: SampleId, data: &[u8], stamp: Option<Stamp>) -> Result<Kept, TierError> {
         let arrived = Arrived::Buffer(data);
-        self.keep_secured(sample, arrived, self.secure(arrived), stamp)
+        self.keep_secured(sample, arrived, self.secure(arrived, Stay::Lasting), stamp)
+    }
+}
+
+/// How long a sample is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// Until the job ends: this is its home.
+    Lasting,
+    /// Until something else is worth more: it is a copy.
+    Passing,
+}
+
+impl Stay {
+    /// How long what is read is to be kept: nobody else counts on a copy.
+    pub fn of(read: &Read) -> Self {
+        if read.shared {
+            Self::Lasting
+        } else {
+            Self::Passing
+        }
     }
 }
 

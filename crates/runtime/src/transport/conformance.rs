@@ -79,6 +79,7 @@ pub struct Recorder {
 struct Seen {
     messages: Vec<(Rank, Message)>,
     lost: Vec<Rank>,
+    found: Vec<Rank>,
 }
 
 impl Recorder {
@@ -90,6 +91,11 @@ impl Recorder {
     /// Who was lost so far.
     pub fn lost(&self) -> Vec<Rank> {
         self.seen().lost.clone()
+    }
+
+    /// Who came back so far.
+    pub fn found(&self) -> Vec<Rank> {
+        self.seen().found.clone()
     }
 
     /// Waits until so many messages have arrived.
@@ -117,6 +123,10 @@ impl Receive for Recorder {
 
     fn lost(&self, rank: Rank) {
         self.seen().lost.push(rank);
+    }
+
+    fn found(&self, rank: Rank) {
+        self.seen().found.push(rank);
     }
 }
 

@@ -178,6 +178,11 @@ pub trait Receive: Send + Sync {
 
     /// A rank cannot be reached any more: what was asked of it will not be answered.
     fn lost(&self, rank: Rank);
+
+    /// A rank that was lost can be reached again. What was lost stays lost. Not every transport can tell.
+    fn found(&self, rank: Rank) {
+        let _ = rank;
+    }
 }
 
 /// While it lives, what arrives is handed on. Dropping it returns when no call is under way, and none comes after.

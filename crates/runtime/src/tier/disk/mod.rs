@@ -49,7 +49,7 @@ use self::gate::Gate;
 use self::index::Index;
 use self::log::Log;
 use self::segments::Segments;
-use super::{Arrived, Found, Kept, Secured, Tier, TierError};
+use super::{Arrived, Found, Kept, Secured, Stay, Tier, TierError};
 use crate::extents::Extent;
 use crate::stamp::Stamp;
 
@@ -389,7 +389,7 @@ impl Tier for DiskTier {
         bytes > self.capacity || self.degraded().is_some()
     }
 
-    fn secure(&self, arrived: Arrived<'_>) -> Secured {
+    fn secure(&self, arrived: Arrived<'_>, _: Stay) -> Secured {
         Secured::Sum(Self::sum(arrived.bytes()))
     }
 

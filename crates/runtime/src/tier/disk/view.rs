@@ -10,7 +10,7 @@ use super::DiskTier;
 use super::shared::View;
 use crate::stamp::Stamp;
 use crate::sync::{RwLock, whole};
-use crate::tier::{Arrived, Found, Kept, Secured, Tier, TierError};
+use crate::tier::{Arrived, Found, Kept, Secured, Stay, Tier, TierError};
 
 /// What one job sees of a tier on disk, until it lets go of it.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Tier for DiskView {
         self.view().is_none_or(|view| view.is_closed_to(bytes))
     }
 
-    fn secure(&self, arrived: Arrived<'_>) -> Secured {
+    fn secure(&self, arrived: Arrived<'_>, _: Stay) -> Secured {
         Secured::Sum(DiskTier::sum(arrived.bytes()))
     }
 

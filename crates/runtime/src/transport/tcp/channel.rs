@@ -19,6 +19,10 @@ use crate::transport::{Answer, Content, HandOver, JobKey, Message, Receive};
 const INBOX_MAX: usize = 1 << 16;
 const INBOX_BYTES_MAX: usize = 64 << 20;
 
+/// The same where this rank has not made its job: ranks send samples only when all have, so these are few.
+const UNOPENED_INBOX_MAX: usize = 1024;
+const UNOPENED_INBOX_BYTES_MAX: usize = 1 << 20;
+
 /// How far a channel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -32,6 +36,7 @@ enum Stage {
 enum Arrived {
     Message(Rank, Message),
     Lost(Rank),
+    Found(Rank),
 }
 
 impl Arrived {
@@ -43,7 +48,7 @@ impl Arrived {
                 | Message::HandOver(HandOver { content, .. }),
             ) => content.len(),
             Self::Message(_, Message::Done(done)) => done.report.len(),
-            Self::Message(_, Message::Ask(_)) | Self::Lost(_) => 0,
+            Self::Message(_, Message::Ask(_)) | Self::Lost(_) | Self::Found(_) => 0,
         }
     }
 }
@@ -71,6 +76,8 @@ struct Inner {
     /// Of them, those of whom nothing can be gathered.
     unkind: BTreeSet<Rank>,
     calls: Calls,
+    /// Whether somebody came back of whom something may be gathered.
+    is_to_ask: bool,
 }
 
 /// One job's channel.
@@ -94,6 +101,7 @@ impl Channel {
                 left: BTreeSet::new(),
                 unkind: BTreeSet::new(),
                 calls: Calls::default(),
+                is_to_ask: false,
             }),
             changed: Condvar::new(),
         })
@@ -137,6 +145,11 @@ impl Channel {
         self.inner().stage == Stage::Open
     }
 
+    #[cfg(test)]
+    pub(super) fn inbox_bytes(&self) -> usize {
+        self.inner().inbox_bytes
+    }
+
     pub(super) fn is_unopened(&self) -> bool {
         self.inner().stage == Stage::Unopened
     }
@@ -174,8 +187,12 @@ impl Channel {
         }
         inner.left.remove(&from);
         inner.unkind.remove(&from);
-        let fits = inner.inbox_bytes + len <= INBOX_BYTES_MAX || inner.inbox.is_empty();
-        if !fits || inner.inbox.len() >= INBOX_MAX {
+        let (messages_max, bytes_max) = match inner.stage {
+            Stage::Unopened => (UNOPENED_INBOX_MAX, UNOPENED_INBOX_BYTES_MAX),
+            Stage::Open | Stage::Left => (INBOX_MAX, INBOX_BYTES_MAX),
+        };
+        let fits = inner.inbox_bytes + len <= bytes_max || inner.inbox.is_empty();
+        if !fits || inner.inbox.len() >= messages_max {
             return Delivered::Full;
         }
         inner.inbox_bytes += len;
@@ -188,12 +205,30 @@ impl Channel {
     /// A rank cannot be reached, or has left.
     pub(super) fn lost(&self, rank: Rank) {
         let mut inner = self.inner();
-        if inner.stage == Stage::Open {
+        if inner.stage == Stage::Open && inner.inbox.len() < INBOX_MAX {
             inner.inbox.push_back(Arrived::Lost(rank));
         }
         drop(inner);
         self.changed.notify_all();
         self.hand_on();
+    }
+
+    /// A rank that was lost can be reached again. Who gathers asks it again at once; one that has left stays so.
+    pub(super) fn found(&self, rank: Rank) {
+        let mut inner = self.inner();
+        inner.is_to_ask = true;
+        let is_there = !inner.left.contains(&rank);
+        if inner.stage == Stage::Open && is_there && inner.inbox.len() < INBOX_MAX {
+            inner.inbox.push_back(Arrived::Found(rank));
+        }
+        drop(inner);
+        self.changed.notify_all();
+        self.hand_on();
+    }
+
+    /// Whether somebody came back since this was asked last.
+    pub(super) fn take_is_to_ask(&self) -> bool {
+        std::mem::take(&mut self.inner().is_to_ask)
     }
 
     /// A rank has left the channel; whether what it gave can still be gathered.
@@ -227,6 +262,7 @@ impl Channel {
             let _ = catch_unwind(AssertUnwindSafe(|| match arrived {
                 Arrived::Message(from, message) => receiver.receive(from, message),
                 Arrived::Lost(rank) => receiver.lost(rank),
+                Arrived::Found(rank) => receiver.found(rank),
             }));
             drop(receiver);
             inner = self.inner();
@@ -266,7 +302,7 @@ impl Channel {
     /// the caller has looked.
     pub(super) fn wait(&self, progress: u64, for_most: std::time::Duration) {
         let inner = self.inner();
-        if inner.calls.progress() == progress {
+        if inner.calls.progress() == progress && !inner.is_to_ask {
             drop(whole(self.changed.wait_timeout(inner, for_most)));
         }
     }

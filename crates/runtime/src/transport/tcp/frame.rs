@@ -58,7 +58,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Ask,
         Self::Answer,
         Self::NoAnswer,
@@ -112,7 +112,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    fn allow(self, kind: Kind, len: u32) -> bool {
+    pub(super) fn allows(self, kind: Kind, len: u32) -> bool {
         let most = match kind {
             Kind::Answer | Kind::HandOver => self.sample_bytes_max,
             Kind::Done => REPORT_BYTES_MAX as u64,
@@ -149,6 +149,16 @@ impl Encoder {
             payload.len(),
             "a header is its frame's"
         );
+        self.head_over(header, payload)
+    }
+
+    /// A header that announces what may not follow.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn bare_head(&mut self, header: &Header) -> [u8; HEADER_BYTES] {
+        self.head_over(header, &[])
+    }
+
+    fn head_over(&mut self, header: &Header, payload: &[u8]) -> [u8; HEADER_BYTES] {
         let mut head = [0; HEADER_BYTES];
         head[..2].copy_from_slice(&MAGIC);
         head[2] = VERSION;
@@ -291,7 +301,7 @@ impl Decoder {
             kind: header.kind,
             len: header.len,
         };
-        if !self.bounds.allow(header.kind, header.len) {
+        if !self.bounds.allows(header.kind, header.len) {
             return Err(too_long);
         }
         let mut bytes = Vec::new();

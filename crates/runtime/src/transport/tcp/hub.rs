@@ -25,6 +25,9 @@ use crate::transport::{JobKey, Sent, Troubles};
 /// Channels that others have used and this rank has not made: as many jobs as may be begun elsewhere first.
 const UNOPENED_MAX: usize = 64;
 
+/// Entries of the roster for each rank, before those that do not hold any more are forgotten.
+const ROSTER_MOST: usize = 4;
+
 /// Channels that were left and are remembered, so that others can be told.
 const LEFT_MAX: usize = 1024;
 
@@ -45,8 +48,9 @@ pub(super) struct State {
     pub(super) newcomers: Vec<Arc<Conn>>,
     /// Connections that the thread that writes is to forget.
     pub(super) ended: Vec<u64>,
-    /// Ranks that could not be reached, for the thread that reads to tell.
+    /// Ranks that could not be reached, and those that can be again, for the thread that reads to tell.
     pub(super) losses: Vec<Rank>,
+    pub(super) finds: Vec<Rank>,
     /// Channels in which something waits that can be handed on.
     pub(super) handing: Vec<Arc<Channel>>,
     /// Where ranks listen, as they came; what comes later holds. Only rank 0 has it.
@@ -93,8 +97,14 @@ impl State {
         }
     }
 
-    /// Rank 0 tells all others where a rank listens.
+    /// Rank 0 tells all others where a rank listens. Who comes again and again makes it no longer: what was said before of
+    /// the same ranks is forgotten then, and all of it is sent anew.
     fn enrol(&mut self, rank: Rank, address: SocketAddr) {
+        if self.roster.len() >= ROSTER_MOST * self.peers.len() {
+            let latest: BTreeMap<Rank, SocketAddr> = self.roster.drain(..).collect();
+            self.roster.extend(latest);
+            self.peers.iter_mut().for_each(|peer| peer.roster_sent = 0);
+        }
         self.roster.push((rank, address));
         for other in (0..self.peers.len() as u32).map(Rank) {
             if self.peer(other).is_up() {
@@ -129,6 +139,7 @@ impl Hub {
             newcomers: Vec::new(),
             ended: Vec::new(),
             losses: Vec::new(),
+            finds: Vec::new(),
             handing: Vec::new(),
             roster: Vec::new(),
             strangers: Troubles::default(),
@@ -248,6 +259,15 @@ impl Hub {
         Some(channel)
     }
 
+    /// What is kept of channels that this rank never made.
+    #[cfg(test)]
+    pub(super) fn unopened_bytes(&self) -> usize {
+        let state = self.state();
+        let all = state.channels.values();
+        let unopened = all.filter(|channel| channel.is_unopened());
+        unopened.map(|channel| channel.inbox_bytes()).sum()
+    }
+
     /// Somebody has left a channel that this rank never made: nothing of it needs to be kept, the others ask again.
     pub(super) fn forget_unopened(&self, key: JobKey) {
         let mut state = self.state();
@@ -332,7 +352,7 @@ impl Hub {
             let older = peer.conns[usize::from(conn.is_ours)].replace(Arc::clone(&conn));
             peer.way = Way::Idle;
             peer.failures = 0;
-            peer.instance = Some(hello.instance);
+            let was_met = peer.instance.replace(hello.instance).is_some();
             // It may have lost what it was sent before.
             peer.roster_sent = 0;
             if let Some(address) = listens {
@@ -343,6 +363,9 @@ impl Hub {
             }
             state.mark(rank);
             state.newcomers.push(conn);
+            if was_met {
+                state.finds.push(rank);
+            }
             older
         });
         self.in_bell.ring();
@@ -398,6 +421,15 @@ impl Hub {
     pub(super) fn tell_lost(&self, rank: Rank) {
         for channel in self.open_channels() {
             channel.lost(rank);
+        }
+    }
+
+    /// Tells all channels that a rank is there again, if it is. Only the thread that reads does.
+    pub(super) fn tell_found(&self, rank: Rank) {
+        if self.state().peer(rank).is_up() {
+            for channel in self.open_channels() {
+                channel.found(rank);
+            }
         }
     }
 

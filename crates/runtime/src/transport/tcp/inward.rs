@@ -3,7 +3,7 @@
 //!
 //! Payloads are read to where they stay, without a copy; headers and small frames through a small buffer.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -135,6 +135,8 @@ pub(super) struct Inward {
     inlets: BTreeMap<u64, Inlet>,
     buffer: Vec<u8>,
     events: VecDeque<Event>,
+    /// Of whom it was said that they sent garbled bytes: each once.
+    said: BTreeSet<Rank>,
 }
 
 impl Inward {
@@ -153,6 +155,7 @@ impl Inward {
             inlets: BTreeMap::new(),
             buffer: vec![0; bytes],
             events: VecDeque::new(),
+            said: BTreeSet::new(),
         })
     }
 
@@ -193,6 +196,7 @@ impl Inward {
         let mut state = self.hub.state();
         let newcomers = std::mem::take(&mut state.newcomers);
         let losses = std::mem::take(&mut state.losses);
+        let finds = std::mem::take(&mut state.finds);
         let handing = std::mem::take(&mut state.handing);
         drop(state);
         for conn in newcomers {
@@ -200,6 +204,9 @@ impl Inward {
         }
         for rank in losses {
             self.hub.tell_lost(rank);
+        }
+        for rank in finds {
+            self.hub.tell_found(rank);
         }
         for channel in handing {
             channel.hand_on();
@@ -253,8 +260,11 @@ impl Inward {
         // A closed descriptor would leave the set by itself, but the other thread may have it for a while.
         let _ = epoll::delete(&self.epoll, &inlet.conn.stream);
         if !matches!(why, End::Closed) {
-            self.hub.state().peer(inlet.conn.rank).troubles.garbled += 1;
-            note_broken(&inlet.conn, why);
+            let rank = inlet.conn.rank;
+            self.hub.state().peer(rank).troubles.garbled += 1;
+            if self.said.insert(rank) {
+                note_broken(&inlet.conn, why);
+            }
         }
         self.lose(&inlet.conn);
     }
@@ -263,6 +273,8 @@ impl Inward {
         if self.hub.down(conn) {
             end(conn);
             self.hub.tell_lost(conn.rank);
+            // There may be another connection already; what was on this one is lost all the same.
+            self.hub.tell_found(conn.rank);
         }
     }
 }
@@ -271,10 +283,12 @@ fn note_broken(conn: &Conn, why: &End) {
     let rank = conn.rank;
     match why {
         End::Broken(Broken::TooLong { kind, len }) => tracing::warn!(
-            "peers: rank {rank} sent {kind:?} of {len} B, more than is allowed: the connection is made anew"
+            "peers: rank {rank} sent {kind:?} of {len} B, more than is allowed: the connection is made anew (said once)"
         ),
         End::Broken(Broken::Header) | End::Forged => {
-            tracing::warn!("peers: garbled bytes from rank {rank}: the connection is made anew");
+            tracing::warn!(
+                "peers: garbled bytes from rank {rank}: the connection is made anew (said once)"
+            );
         }
         End::Closed => {}
     }
@@ -285,7 +299,9 @@ fn arrived(hub: &Hub, conn: &Conn, event: Event) {
     let from = conn.rank;
     match event {
         Event::Frame(header, bytes) => match header.kind {
-            Kind::Roster => learn(hub, &bytes),
+            // Nobody else knows where all are.
+            Kind::Roster if from == Rank(0) => learn(hub, &bytes),
+            Kind::Roster => {}
             Kind::Bye => hub.retire(conn),
             _ => for_channel(hub, from, header, bytes),
         },

@@ -35,6 +35,8 @@ mod queue;
 mod reach;
 mod roster;
 mod socket;
+#[cfg(any(test, feature = "testing"))]
+pub mod trial;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -333,6 +335,9 @@ impl Handle {
                 return true;
             }
             let now = Instant::now();
+            if self.channel.take_is_to_ask() {
+                ask_at = now;
+            }
             if now >= deadline || self.channel.is_hopeless(&missing) {
                 return false;
             }

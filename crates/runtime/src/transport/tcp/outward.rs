@@ -31,6 +31,9 @@ const GREETING_MAX: Duration = Duration::from_secs(5);
 /// Handshakes under way with those who connected here.
 const GREETINGS_MAX: usize = 256;
 
+/// Who connects, of those who wait, before others have their turn: the rest is found again at once.
+const TURN_GUESTS: usize = 64;
+
 /// How long nobody is let in when the system is short of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
@@ -291,7 +294,7 @@ impl Outward {
 
     /// Somebody connects.
     fn accept(&mut self) {
-        loop {
+        for _ in 0..TURN_GUESTS {
             let (stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,

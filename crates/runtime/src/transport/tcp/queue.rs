@@ -108,6 +108,12 @@ impl Queue {
         self.small.is_empty() && self.large.is_empty() && self.streams.is_empty()
     }
 
+    /// How many frames wait.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.small.len() + self.large.len()
+    }
+
     /// Takes a frame if there is room; what is refused is given back, to be dropped without a lock.
     pub(super) fn push(&mut self, out: Out) -> (Sent, Option<Out>) {
         let len = out.header.len as usize;
@@ -130,9 +136,12 @@ impl Queue {
         (Sent::Taken, None)
     }
 
-    /// Takes a frame without a payload that is to come after all that waits already, whatever room there is: there are few.
+    /// Takes a frame without a payload that is to come after all that waits already, whatever room there is: there are few,
+    /// as one that waits already is not taken again, however often somebody asks for it.
     pub(super) fn push_last(&mut self, header: Header) {
-        self.large.push_back(Out::small(header));
+        if !self.large.iter().any(|out| out.header == header) {
+            self.large.push_back(Out::small(header));
+        }
     }
 
     /// Takes something long, unless it is on its way already.

@@ -8,6 +8,8 @@ use std::sync::{Condvar, Mutex};
 
 use foresee_core::ids::SampleId;
 
+use super::frame::Encoder;
+use super::greeting::{Greeter, Step};
 use super::*;
 use crate::transport::conformance::{self, Member, Recorder, ask};
 use crate::transport::{Done, Ticket};
@@ -240,9 +242,10 @@ fn a_connection_that_is_cut_comes_back_and_all_are_told() {
     until("a loss at both ends", || {
         seen.lost() == [Rank(1)] && other.lost() == [Rank(0)]
     });
-    until("a way again", || {
-        both[0].send(Rank(1), ask(2)) == Sent::Taken
+    until("a way again, without anybody asking for it", || {
+        seen.found() == [Rank(1)] && other.found() == [Rank(0)]
     });
+    assert_eq!(both[0].send(Rank(1), ask(2)), Sent::Taken);
     until("another message", || {
         let _ = both[0].send(Rank(1), ask(2));
         other.messages().len() >= 2
@@ -506,4 +509,146 @@ fn a_forked_child_has_no_peers_and_leaves_its_parents_alone() {
     assert_eq!(both[0].send(Rank(1), ask(2)), Sent::Taken);
     until("a message", || seen.messages() == [(Rank(0), ask(2))]);
     assert_eq!(seen.lost(), []);
+}
+
+/// Who knows the secret and is one of the ranks, but says what it likes.
+struct Rogue {
+    stream: TcpStream,
+    encoder: Encoder,
+}
+
+impl Rogue {
+    fn connect(badge: &Badge, port: u16) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut greeter = Greeter::first(badge).unwrap();
+        let keys = loop {
+            stream.write_all(&greeter.output).unwrap();
+            greeter.output.clear();
+            let mut bytes = vec![0; greeter.wants()];
+            stream.read_exact(&mut bytes).unwrap();
+            match greeter.take(&bytes) {
+                Ok(Step::Done(keys)) => break keys,
+                Ok(Step::Wait | Step::Met(_)) => {}
+                Err(refusal) => panic!("{refusal:?}"),
+            }
+        };
+        stream.write_all(&greeter.output).unwrap();
+        Self {
+            stream,
+            encoder: Encoder::new(keys.seed_out),
+        }
+    }
+
+    fn badge(rank: u32, port: u16) -> Badge {
+        Badge::new(&meeting(rank, 2, port), 1)
+    }
+
+    fn say(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
+        let head = self.encoder.head(header, payload);
+        self.stream.write_all(&head)?;
+        self.stream.write_all(payload)
+    }
+
+    /// A header that announces more than follows.
+    fn announce(&mut self, kind: Kind, len: u32) {
+        let header = Header {
+            len,
+            ..Header::new(kind, KEY, 0)
+        };
+        self.stream
+            .write_all(&self.encoder.bare_head(&header))
+            .unwrap();
+    }
+
+    /// Whether the other end has closed it, within a time.
+    fn is_closed(&mut self) -> bool {
+        !matches!(self.stream.read(&mut [0; 8]), Ok(1..))
+    }
+}
+
+#[test]
+fn who_announces_more_than_is_allowed_is_cut_off_each_time_and_may_come_again() {
+    let first = Mesh::start(meeting(0, 2, 0)).unwrap();
+    let badge = Rogue::badge(1, first.port());
+    let tries = 50;
+    for number in 0..tries {
+        let mut rogue = Rogue::connect(&badge, first.port());
+        let kinds = [Kind::Answer, Kind::Done, Kind::Ask, Kind::GatherPart];
+        rogue.announce(kinds[number % kinds.len()], u32::MAX);
+        assert!(rogue.is_closed());
+    }
+    until("all to be noted", || {
+        total(&first.troubles(), |one| one.garbled) == tries as u64
+    });
+    let entries = first.hub.state().roster.len();
+    assert!(entries <= 8, "the roster has {entries} entries for 2 ranks");
+}
+
+#[test]
+fn what_a_rank_wants_of_channels_that_nobody_made_or_that_were_left_is_bounded() {
+    let first = Mesh::start(meeting(0, 2, 0)).unwrap();
+    drop(first.transport(KEY));
+    let badge = Rogue::badge(1, first.port());
+    let mut rogue = Rogue::connect(&badge, first.port());
+    // It does not read: all that it is told waits here, once what lies between is full.
+    let left = Header::new(Kind::GatherAsk, KEY, 0);
+    for _ in 0..200_000 {
+        rogue.say(&left, &[]).unwrap();
+    }
+    let sample = vec![1; 256 << 10];
+    for number in 0..400_u32 {
+        let mut key = [9; 16];
+        key[..4].copy_from_slice(&(number % 100).to_le_bytes());
+        let header = Header {
+            len: sample.len() as u32,
+            ..Header::new(Kind::HandOver, JobKey(key), 0)
+        };
+        rogue.say(&header, &sample).unwrap();
+    }
+    until("all to be read", || {
+        let hub = &first.hub;
+        let waits = hub.state().peer(Rank(1)).queue.len();
+        assert!(waits <= 2, "{waits} frames wait for it");
+        hub.unopened_bytes() > 0
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let bytes = first.hub.unopened_bytes();
+    assert!(
+        bytes <= 64 << 20,
+        "{bytes} bytes are kept for jobs that nobody made"
+    );
+}
+
+#[test]
+fn hundreds_of_half_open_connections_cost_few_descriptors_and_keep_nobody_out() {
+    let first = Mesh::start(meeting(0, 2, 0)).unwrap();
+    let at = SocketAddr::new("127.0.0.1".parse().unwrap(), first.port());
+    let open: Vec<TcpStream> = (0..600).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let second = Mesh::start(meeting(1, 2, first.port())).unwrap();
+    let both = transports(&[Arc::clone(&first), second]);
+    let began = Instant::now();
+    assert!(gather(&both, PATIENCE).iter().all(Option::is_some));
+    assert!(began.elapsed() < Duration::from_secs(5));
+    // The oldest were turned away to make room.
+    let is_closed = |mut stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        matches!(stream.read(&mut [0; 8]), Ok(0))
+    };
+    until("most of them to be turned away", || {
+        open.iter().filter(|stream| is_closed(stream)).count() >= 300
+    });
+}
+
+#[test]
+fn another_version_is_refused_and_hinders_nobody() {
+    let first = Mesh::start(meeting(0, 2, 0)).unwrap();
+    let mut other = TcpStream::connect(("127.0.0.1", first.port())).unwrap();
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    other.write_all(b"foresee\xff").unwrap();
+    assert!(!matches!(other.read(&mut [0; 8]), Ok(1..)));
+    assert_eq!(total(&first.troubles(), |one| one.refused), 1);
+    let second = Mesh::start(meeting(1, 2, first.port())).unwrap();
+    let both = transports(&[first, second]);
+    assert!(gather(&both, PATIENCE).iter().all(Option::is_some));
 }
