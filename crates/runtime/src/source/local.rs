@@ -193,6 +193,8 @@ mod tests {
         trusted: false,
         threads: 2,
         progress: None,
+        mesh: None,
+        patience: crate::dataset::PATIENCE_MAX,
     };
 
     fn files(folder: &tempfile::TempDir, contents: &[&[u8]]) -> (LocalFiles, Vec<PathBuf>) {
