@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from . import _check, _launch, _native, transforms
+from . import _check, _launch, _native, _peers, transforms
 from ._errors import ArgumentTypeError, ConfigError, DatasetError
 
 #: A path of a ``foresee.toml``, a dict of the same shape, or None for the file that is found.
@@ -21,6 +21,8 @@ class Dataset:
     _told: dict[str, Any] | None = None
     #: Says where its catalog is saved.
     _config: Config = None
+    #: Rank and number of ranks, where they were given.
+    _world: tuple[int | None, int | None] = (None, None)
 
     def __len__(self) -> int:
         """How many samples there are."""
@@ -68,6 +70,14 @@ class Dataset:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({_native.one_line(self._inner.described)}, {len(self)} samples)"
 
+    def _measured(
+        self, paths: list[str], labels: list[int] | None, throttle: _native.Throttle | None
+    ) -> _native.Dataset:
+        """Files with their sizes; many of them are looked at by the first rank alone."""
+        is_few = len(paths) <= _native.FILES_ALONE_MAX
+        mesh = None if is_few else _peers.for_listing(self._config, *self._world)
+        return _native.Dataset.files(paths, labels, throttle, _terminal(), self._config, mesh)
+
     def _as_it_is(self) -> Self:
         """For whoever reads it: what is set on it later is for others."""
         _refuse_own(self)
@@ -81,7 +91,10 @@ class Dataset:
 class Files(Dataset):
     """A list of files: sample k is ``paths[k]``, its label ``labels[k]``.
 
-    With ``transform`` (see :mod:`foresee.transforms`) the files are images, and batches are arrays. ``throttle`` is an emulated storage (see :func:`emulate`) that the files are read through. ``config``, as for :class:`Job`, says where the catalog is saved.
+    With ``transform`` (see :mod:`foresee.transforms`) the files are images, and batches are arrays. ``throttle`` is an emulated
+    storage (see :func:`emulate`) that the files are read through. ``config``, as for :class:`Job`, says where the catalog is
+    saved. Of several ranks the first looks at the files for all, unless they are few; ``rank`` and ``world_size`` are needed
+    where no launcher tells them.
     """
 
     def __init__(
@@ -92,13 +105,16 @@ class Files(Dataset):
         transform: transforms.Transform | None = None,
         throttle: _native.Throttle | None = None,
         config: Config = None,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
         self.transform = transform
         self._config = _check.config(config)
         if isinstance(paths, str | bytes | os.PathLike) or not isinstance(paths, Iterable):
             raise ArgumentTypeError(f"paths={_check.shown(paths)}: give a list of paths")
         names = [_check.path(f"paths[{index}]", name) for index, name in enumerate(paths)]
-        self._inner = _native.Dataset.files(names, _labels(labels), _throttle(throttle), _terminal(), self._config)
+        self._world = _world(rank, world_size)
+        self._inner = self._measured(names, _labels(labels), _throttle(throttle))
 
     @classmethod
     def _part(cls, whole: Dataset, indices: list[int]) -> "Files":
@@ -117,17 +133,21 @@ class Files(Dataset):
         transform: transforms.Transform | None = None,
         throttle: _native.Throttle | None = None,
         config: Config = None,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> "Files":
         """The files that a text file lists, one a line: ``path<TAB>label``, ``path,label`` or ``path``.
 
-        Relative paths begin at the manifest's folder. Blank lines and lines that begin with ``#`` are skipped.
+        Relative paths begin at the manifest's folder. Blank lines and lines that begin with ``#`` are skipped. The rest is as
+        for :class:`Files`.
         """
         files = cls.__new__(cls)
         files.transform = transform
         files._config = _check.config(config)
-        files._inner = _native.Dataset.manifest(
-            _check.path("path", path), _throttle(throttle), _terminal(), files._config
-        )
+        files._world = _world(rank, world_size)
+        name = _check.path("path", path)
+        mesh = _peers.for_listing(files._config, *files._world) if _is_long(name) else None
+        files._inner = _native.Dataset.manifest(name, _throttle(throttle), _terminal(), files._config, mesh)
         return files
 
     @property
@@ -157,6 +177,8 @@ class ImageFolder(Dataset):
     :param is_valid_file: whether a path is a sample; without it, its ending says so.
     :param allow_empty: whether a class may be without samples.
     :param config: as for :class:`Job`; says where the catalog is saved.
+    :param rank: this rank, where no launcher tells it: of several ranks the first lists, the others get its catalog.
+    :param world_size: the number of ranks.
     """
 
     def __init__(
@@ -170,9 +192,12 @@ class ImageFolder(Dataset):
         *,
         throttle: _native.Throttle | None = None,
         config: Config = None,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
         self.transform = transform
         self._config = _check.config(config)
+        self._world = _world(rank, world_size)
         _refuse_loader(loader)
         _refuse_no_function("target_transform", target_transform)
         _refuse_no_function("is_valid_file", is_valid_file)
@@ -187,11 +212,12 @@ class ImageFolder(Dataset):
         #: As they were listed: labels are places in the list of classes.
         self._listed: _native.Dataset
         if is_valid_file is None and not allow_empty:
-            self._listed = _native.Dataset.image_folder(self.root, throttle, _terminal(), self._config)
+            mesh = _peers.for_listing(self._config, *self._world) if Path(self.root).is_dir() else None
+            self._listed = _native.Dataset.image_folder(self.root, throttle, _terminal(), self._config, mesh)
             self._classes = self._listed.classes
         else:
             self._classes, paths, targets = _chosen(self.root, is_valid_file or _is_image, allow_empty)
-            self._listed = _native.Dataset.files(paths, targets, throttle, _terminal(), self._config)
+            self._listed = self._measured(paths, targets, throttle)
         self.target_transform = target_transform
 
     @property
@@ -205,7 +231,7 @@ class ImageFolder(Dataset):
         inner = self._listed
         if change is not None:
             labels = self._changed(change)
-            inner = _native.Dataset.files(inner.paths(), labels, inner.throttle, _terminal(), self._config)
+            inner = self._measured(inner.paths(), labels, inner.throttle)
         self._inner, self._target_transform = inner, change
 
     def _changed(self, change: Callable[[int], int]) -> list[int]:
@@ -350,6 +376,21 @@ def _chosen(root: str, is_valid: Callable[[str], bool], allow_empty: bool) -> tu
     return classes, paths, targets
 
 
+def _world(rank: int | None, world_size: int | None) -> tuple[int | None, int | None]:
+    """What was given, checked."""
+    if rank is not None or world_size is not None:
+        _launch.find_rank(rank, world_size)
+    return rank, world_size
+
+
+def _is_long(manifest: str) -> bool:
+    """Whether a manifest lists so many files that one rank looks at them for all."""
+    try:
+        return Path(manifest).stat().st_size > _native.MANIFEST_ALONE_BYTES_MAX
+    except OSError:
+        return False
+
+
 def _throttle(throttle: Any) -> _native.Throttle | None:
     if throttle is not None and not isinstance(throttle, _native.Throttle):
         raise ArgumentTypeError(f"throttle={_check.shown(throttle)}: give what foresee.emulate returns")
@@ -372,10 +413,12 @@ def _files(
     throttle: _native.Throttle | None,
     config: Config = None,
 ) -> Files:
-    return kind(paths, labels, transform=transform, throttle=throttle, config=config)
+    with _peers.alone():
+        return kind(paths, labels, transform=transform, throttle=throttle, config=config)
 
 
 def _image_folder(
     kind: type[ImageFolder], root: str, transform: transforms.Transform | None, options: dict[str, Any]
 ) -> ImageFolder:
-    return kind(root, transform=transform, **options)
+    with _peers.alone():
+        return kind(root, transform=transform, **options)

@@ -6,6 +6,9 @@ from typing import Any, Final, Self, TextIO, overload
 
 __version__: Final[str]
 POLICIES: Final[list[str]]
+FILES_ALONE_MAX: Final[int]
+MANIFEST_ALONE_BYTES_MAX: Final[int]
+LISTING_PATIENCE_S: Final[float]
 
 def call_and_restore(
     call: Callable[[], Any],
@@ -22,6 +25,7 @@ def sleep_if_left_behind() -> None:
 
 def set_up_logging(filter: str | None = None) -> None: ...
 def one_line(text: str) -> str: ...
+def peer_settings(config: Any) -> dict[str, Any]: ...
 def run_command(program: Sequence[str], arguments: Sequence[str]) -> int: ...
 def check_transforms(described: Mapping[str, Any]) -> None: ...
 def sample_seed(seed: int, epoch: int, sample: int) -> int: ...
@@ -145,7 +149,11 @@ class Throttle:
 class Dataset:
     @staticmethod
     def image_folder(
-        root: str, throttle: Throttle | None = None, progress: TextIO | None = None, config: Any = None
+        root: str,
+        throttle: Throttle | None = None,
+        progress: TextIO | None = None,
+        config: Any = None,
+        mesh: Mesh | None = None,
     ) -> Dataset: ...
     @staticmethod
     def files(
@@ -154,10 +162,15 @@ class Dataset:
         throttle: Throttle | None = None,
         progress: TextIO | None = None,
         config: Any = None,
+        mesh: Mesh | None = None,
     ) -> Dataset: ...
     @staticmethod
     def manifest(
-        path: str, throttle: Throttle | None = None, progress: TextIO | None = None, config: Any = None
+        path: str,
+        throttle: Throttle | None = None,
+        progress: TextIO | None = None,
+        config: Any = None,
+        mesh: Mesh | None = None,
     ) -> Dataset: ...
     def part(self, indices: Sequence[int]) -> Dataset: ...
     @property

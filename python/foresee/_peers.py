@@ -1,7 +1,8 @@
 """Where the ranks of a launch meet, to serve each other: at rank 0, which the launcher's store or its variables lead to.
 
-Nothing here is a collective: perhaps only some ranks make a job, and nobody may wait for the others without an end. What a
-store of torch is asked is asked in short calls, between which Ctrl-C is heard; a store that fails is one that says nothing.
+Jobs meet there, and datasets before them: rank 0 lists, the others get its catalog. Nothing here is a collective: perhaps
+only some ranks make a job or a dataset, and nobody may wait for the others without an end. What a store of torch is asked is
+asked in short calls, between which Ctrl-C is heard; a store that fails is one that says nothing.
 """
 
 import contextlib
@@ -14,12 +15,12 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from . import _launch, _native
-from ._errors import ForeseeError
+from ._errors import ConfigError, ForeseeError
 
 #: All that is put into a launcher's store begins with this; another form of it gets another number.
 _PREFIX = "foresee/peers/1/"
@@ -35,11 +36,17 @@ _PORTS_FROM, _PORTS = 20_000, 10_000
 #: torch's, where nobody names one.
 _MASTER_PORT = 29_500
 
-#: The ways to the other ranks, by rank, world and launch, whatever the number of jobs; None where there is none so far.
-_meshes: dict[tuple[int, int, str], "_native.Mesh | None"] = {}
-#: Those that are a parent's: a child that was forked has no peers.
+#: Rank, world, launch, and whether a store leads to rank 0: there may be one only once torch.distributed is initialised, and
+#: ranks that it leads to each other must not depend on what was found before.
+_Key = tuple[int, int, str, bool]
+#: The ways to the other ranks, whatever the number of jobs.
+_meshes: dict[_Key, "_native.Mesh"] = {}
+#: Those that were looked for in vain, by jobs and by datasets.
+_in_vain: set[tuple[_Key, bool]] = set()
+#: Ranks, worlds and launches that are a parent's: a child that was forked has no peers.
 _of_parents: set[tuple[int, int, str]] = set()
 _lock = threading.Lock()
+_here = threading.local()
 
 
 class Meeting(NamedTuple):
@@ -53,40 +60,97 @@ class Meeting(NamedTuple):
     launch: str
 
 
+class _Seeker(NamedTuple):
+    """Who looks for the other ranks."""
+
+    settings: Mapping[str, Any]
+    rank: int
+    world_size: int
+    launch: str
+    #: How long rank 0 may take to come.
+    patience_s: float
+    #: Whether it says why there is no way to them: a job does.
+    speaks: bool
+
+    def say_why(self, why: str) -> None:
+        if self.speaks:
+            _launch.say(f"rank {self.rank} of {self.world_size}: no peers: {_native.one_line(why)}")
+
+
 def mesh(settings: Mapping[str, Any], rank: int, world_size: int) -> "_native.Mesh | None":
-    """The way to the other ranks of this launch; None where there is none, which is said once."""
+    """A job's way to the other ranks of this launch; None where there is none, which is said once."""
     if settings["transport"] == "none" or not settings["keeps"]:
         return None
     launch = launch_id(os.environ)
-    key = (rank, world_size, launch)
-    if key in _of_parents:
+    return _found(_Seeker(settings, rank, world_size, launch, settings["patience_s"], speaks=True))
+
+
+def for_listing(config: Any, rank: int | None = None, world_size: int | None = None) -> "_native.Mesh | None":
+    """The way to rank 0, which lists a dataset for all; None where this process lists by itself, which jobs give reasons for."""
+    if getattr(_here, "alone", False):
+        return None
+    try:
+        rank, world_size = _launch.find_rank(rank, world_size)
+    except ConfigError:
+        # Jobs say what is wrong.
+        return None
+    settings = _native.peer_settings(config)
+    if world_size == 1 or settings["transport"] == "none":
+        return None
+    patience_s = min(settings["patience_s"], _native.LISTING_PATIENCE_S)
+    return _found(_Seeker(settings, rank, world_size, launch_id(os.environ), patience_s, speaks=False))
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Datasets that are made in here are listed by this process: it may be no rank itself, whatever it inherited."""
+    before, _here.alone = getattr(_here, "alone", False), True
+    try:
+        yield
+    finally:
+        _here.alone = before
+
+
+def _found(seeker: _Seeker) -> "_native.Mesh | None":
+    if (seeker.rank, seeker.world_size, seeker.launch) in _of_parents:
         return None
     # Somebody else may be about to make it, and waits for rank 0: Ctrl-C is heard here meanwhile.
     lock = _lock
     while not lock.acquire(timeout=0.1):
         pass
     try:
-        if (made := _meshes.get(key)) is None:
-            made = _meshes[key] = _made(settings, rank, world_size, launch, key in _meshes)
-        return made
+        return _known_or_made(seeker)
     finally:
         lock.release()
 
 
-def _made(settings: Mapping[str, Any], rank: int, world_size: int, launch: str, again: bool) -> "_native.Mesh | None":
-    is_own = any((its_rank, its_world) == (rank, world_size) for _, its_rank, its_world in _launch.told())
-    if not is_own and any(_launch.told()):
+def _known_or_made(seeker: _Seeker) -> "_native.Mesh | None":
+    own = any((rank, world_size) == (seeker.rank, seeker.world_size) for _, rank, world_size in _launch.told())
+    key = (seeker.rank, seeker.world_size, seeker.launch, own and _has_store())
+    if (known := _meshes.get(key)) is not None:
+        return known
+    if (key, seeker.speaks) in _in_vain:
+        seeker = seeker._replace(patience_s=_SECOND_LOOK_S)
+    made = _made(seeker, own)
+    if made is None:
+        _in_vain.add((key, seeker.speaks))
+    else:
+        _meshes[key] = made
+    return made
+
+
+def _made(seeker: _Seeker, own: bool) -> "_native.Mesh | None":
+    if not own and any(_launch.told()):
         # Another world than the launcher's: its store would lead to ranks of that one.
-        return _by_variables(settings, rank, world_size, launch, {})
-    store = _store() if is_own else None
+        return _by_variables(seeker, {})
+    store = _store() if own else None
     if store is None:
-        return _by_variables(settings, rank, world_size, launch, os.environ)
-    patience_s = _SECOND_LOOK_S if again else settings["patience_s"]
+        return _by_variables(seeker, os.environ)
     try:
-        return _by_store(settings, rank, world_size, launch, store, patience_s)
+        return _by_store(seeker, store)
     except (RuntimeError, OSError, ValueError) as wrong:
         # torch's errors of stores are RuntimeErrors.
-        _say_why(rank, world_size, f"the launcher's store: {wrong}")
+        seeker.say_why(f"the launcher's store: {wrong}")
         return None
 
 
@@ -147,39 +211,35 @@ def meeting_of(
     return Meeting(host, port, settings["secret"], launch)
 
 
-def _by_variables(
-    settings: Mapping[str, Any], rank: int, world_size: int, launch: str, environment: Mapping[str, str]
-) -> "_native.Mesh | None":
-    meeting = meeting_of(settings, world_size, launch, environment)
+def _by_variables(seeker: _Seeker, environment: Mapping[str, str]) -> "_native.Mesh | None":
+    meeting = meeting_of(seeker.settings, seeker.world_size, seeker.launch, environment)
     if meeting is None:
         return None
-    return _started(settings, rank, world_size, meeting)
+    return _started(seeker, meeting)
 
 
-def _by_store(
-    settings: Mapping[str, Any], rank: int, world_size: int, launch: str, store: Any, patience_s: float
-) -> "_native.Mesh | None":
+def _by_store(seeker: _Seeker, store: Any) -> "_native.Mesh | None":
     """Rank 0 listens and tells the others where; what it puts into the store is text."""
+    given = seeker.settings["secret"]
     # A store outlives a restart of its ranks.
-    key = f"{_PREFIX}{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{world_size}"
-    if rank == 0:
+    key = f"{_PREFIX}{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{seeker.world_size}"
+    if seeker.rank == 0:
         # Only ranks of this launch can look into its store.
-        secret = settings["secret"] or secrets.token_hex(32).encode()
-        launch = f"{launch} {secrets.token_hex(8)}"
-        host = _own_host(world_size, store)
-        started = _started(settings, rank, world_size, Meeting(host, settings["port"] or 0, secret, launch))
-        told = "" if settings["secret"] else secret.decode()
+        secret = given or secrets.token_hex(32).encode()
+        launch = f"{seeker.launch} {secrets.token_hex(8)}"
+        host = _own_host(seeker.world_size, store)
+        started = _started(seeker, Meeting(host, seeker.settings["port"] or 0, secret, launch))
+        told = "" if given else secret.decode()
         store.set(key, "none" if started is None else "\n".join((host, str(started.port), told, launch)))
         return started
-    found = _awaited(store, key, patience_s)
+    found = _awaited(store, key, seeker.patience_s)
     if found is None:
-        _say_why(rank, world_size, f"rank 0 did not come within {settings['patience_s']:g} s")
+        seeker.say_why(f"rank 0 did not come within {seeker.settings['patience_s']:g} s")
         return None
     if found == "none":
         return None
     host, port, told, launch = found.split("\n")
-    secret = settings["secret"] or told.encode() or None
-    return _started(settings, rank, world_size, Meeting(host, int(port), secret, launch))
+    return _started(seeker, Meeting(host, int(port), given or told.encode() or None, launch))
 
 
 def _awaited(store: Any, key: str, patience_s: float) -> str | None:
@@ -194,12 +254,11 @@ def _awaited(store: Any, key: str, patience_s: float) -> str | None:
     return str(store.get(key).decode())
 
 
-def _started(settings: Mapping[str, Any], rank: int, world_size: int, meeting: Meeting) -> "_native.Mesh | None":
+def _started(seeker: _Seeker, meeting: Meeting) -> "_native.Mesh | None":
+    settings = seeker.settings
     bind = settings["bind"] or _address_to_bind(meeting.host)
     if meeting.secret is None and not (is_loopback(meeting.host) and is_loopback(bind)):
-        _say_why(
-            rank,
-            world_size,
+        seeker.say_why(
             f"there is no secret, which ranks on several hosts need ({meeting.host}); set FORESEE_PEERS_SECRET to the "
             "same on all ranks, as `openssl rand -hex 32` makes one",
         )
@@ -207,8 +266,8 @@ def _started(settings: Mapping[str, Any], rank: int, world_size: int, meeting: M
     try:
         return _native.Mesh(
             {
-                "rank": rank,
-                "world": world_size,
+                "rank": seeker.rank,
+                "world": seeker.world_size,
                 "host": meeting.host,
                 "port": meeting.port,
                 "bind": bind,
@@ -219,7 +278,7 @@ def _started(settings: Mapping[str, Any], rank: int, world_size: int, meeting: M
             }
         )
     except (ForeseeError, OSError) as wrong:
-        _say_why(rank, world_size, str(wrong))
+        seeker.say_why(str(wrong))
         return None
 
 
@@ -254,6 +313,14 @@ def _is_here(host: str) -> bool:
     return False
 
 
+def _has_store() -> bool:
+    """Whether there should be a store that all ranks have."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available():
+        return False
+    return _agents_listen_at() is not None or bool(distributed.is_initialized())
+
+
 def _store() -> Any:
     """The launcher's store that all ranks have: of torchrun's agents, or of an initialised torch.distributed."""
     # Never imported for this.
@@ -272,23 +339,26 @@ def _store() -> Any:
 
 def _store_of_agents(distributed: Any) -> Any:
     """A line of our own to the store of torchrun's agents: others may be in the middle of a call on theirs."""
-    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or not address or not port.isdecimal():
+    if (place := _agents_listen_at()) is None:
         return None
     with contextlib.suppress(RuntimeError):
-        return distributed.TCPStore(address, int(port), is_master=False, wait_for_workers=False, timeout=_STORE_ANSWERS)
+        return distributed.TCPStore(*place, is_master=False, wait_for_workers=False, timeout=_STORE_ANSWERS)
     return None
 
 
-def _say_why(rank: int, world_size: int, why: str) -> None:
-    _launch.say(f"rank {rank} of {world_size}: no peers: {_native.one_line(why)}")
+def _agents_listen_at() -> tuple[str, int] | None:
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or not address or not port.isdecimal():
+        return None
+    return address, int(port)
 
 
 def _leave_to_parent() -> None:
     global _lock
     # It may be held by a thread that is not here.
     _lock = threading.Lock()
-    _of_parents.update(_meshes)
+    _of_parents.update(key[:3] for key in _meshes)
+    _of_parents.update(key[:3] for key, _ in _in_vain)
     _meshes.clear()
 
 

@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use foresee_config::{CatalogFolder, Config, Environment};
 use foresee_core::ids::SampleId;
-use foresee_runtime::dataset::{self, DatasetError, Listing};
+use foresee_runtime::dataset::{self, DatasetError, Listing, PATIENCE_MAX};
 use foresee_runtime::source::{LocalFiles, Source, Throttled};
+use foresee_runtime::transport::tcp;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::array::{Array, position};
+use crate::mesh::Mesh;
 use crate::throttle::Throttle;
 use crate::{PATIENCE, errors, job, log};
 
@@ -73,31 +75,49 @@ struct Catalogs {
     trusted: bool,
 }
 
-impl Catalogs {
-    /// As an argument `config` of Python's says.
-    fn configured(py: Python<'_>, config: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+/// How a dataset is listed, as arguments of Python's say.
+struct How<'a, 'py> {
+    /// Where to say how far it is, a file of Python's.
+    progress: Option<&'a Bound<'py, PyAny>>,
+    catalogs: Catalogs,
+    /// The way to the other ranks.
+    mesh: Option<Arc<tcp::Mesh>>,
+    /// How long rank 0 may take to begin.
+    patience: Duration,
+}
+
+impl<'a, 'py> How<'a, 'py> {
+    fn configured(
+        py: Python<'py>,
+        progress: Option<&'a Bound<'py, PyAny>>,
+        config: Option<&Bound<'py, PyAny>>,
+        mesh: Option<&Mesh>,
+    ) -> PyResult<Self> {
         let none = py.None().into_bound(py);
         let config = job::config(config.unwrap_or(&none))?;
-        Ok(Self {
+        let catalogs = Catalogs {
             folder: config.catalog.folder(&Environment::of_process()),
             trusted: config.trust_catalogs,
+        };
+        Ok(Self {
+            progress,
+            catalogs,
+            mesh: mesh.and_then(Mesh::shared),
+            patience: config.peers.patience.min(PATIENCE_MAX),
         })
     }
 }
 
 type List = dyn FnOnce(&Listing<'_>) -> Result<dataset::Dataset, DatasetError> + Send;
 
-/// Lists a dataset on another thread. With `progress`, a file of Python's, says there how far it is.
-fn listed(
-    py: Python<'_>,
-    list: Box<List>,
-    progress: Option<&Bound<'_, PyAny>>,
-    catalogs: &Catalogs,
-) -> PyResult<dataset::Dataset> {
+/// Lists a dataset on another thread.
+fn listed(py: Python<'_>, list: Box<List>, how: &How<'_, '_>) -> PyResult<dataset::Dataset> {
     let Catalogs {
         folder: cache,
         trusted,
-    } = catalogs.clone();
+    } = how.catalogs.clone();
+    let mesh = how.mesh.clone();
+    let patience = how.patience;
     let (sender, receiver) = channel();
     // A receiver is not shared, but this thread may wait for it where nobody has the interpreter.
     let receiver = Mutex::new(receiver);
@@ -109,6 +129,8 @@ fn listed(
             cache: cache.as_deref(),
             trusted,
             progress: Some(&count),
+            mesh: mesh.as_ref(),
+            patience,
             ..Listing::default()
         };
         // Nobody waits any more where it was interrupted.
@@ -138,7 +160,7 @@ fn listed(
                 ));
             }
         }
-        if let Some(out) = progress.filter(|_| began.elapsed() > QUIET) {
+        if let Some(out) = how.progress.filter(|_| began.elapsed() > QUIET) {
             out.call_method1(
                 "write",
                 (format!(
@@ -150,7 +172,7 @@ fn listed(
             said = true;
         }
     };
-    if let Some(out) = progress.filter(|_| said) {
+    if let Some(out) = how.progress.filter(|_| said) {
         out.call_method1("write", ("\n",))?;
     }
     log::drain(py)?;
@@ -161,26 +183,27 @@ fn listed(
 impl Dataset {
     /// The images in class folders.
     #[staticmethod]
-    #[pyo3(signature = (root, throttle=None, progress=None, config=None))]
+    #[pyo3(signature = (root, throttle=None, progress=None, config=None, mesh=None))]
     fn image_folder(
         py: Python<'_>,
         root: PathBuf,
         throttle: Option<Py<Throttle>>,
         progress: Option<&Bound<'_, PyAny>>,
         config: Option<&Bound<'_, PyAny>>,
+        mesh: Option<&Mesh>,
     ) -> PyResult<Self> {
-        let catalogs = Catalogs::configured(py, config)?;
+        let how = How::configured(py, progress, config, mesh)?;
         let list = move |listing: &Listing<'_>| dataset::Dataset::image_folder(&root, listing);
         Ok(Self {
-            inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?),
+            inner: Arc::new(listed(py, Box::new(list), &how)?),
             throttle,
-            catalogs,
+            catalogs: how.catalogs,
         })
     }
 
     /// A list of files.
     #[staticmethod]
-    #[pyo3(signature = (paths, labels=None, throttle=None, progress=None, config=None))]
+    #[pyo3(signature = (paths, labels=None, throttle=None, progress=None, config=None, mesh=None))]
     fn files(
         py: Python<'_>,
         paths: Vec<PathBuf>,
@@ -188,32 +211,34 @@ impl Dataset {
         throttle: Option<Py<Throttle>>,
         progress: Option<&Bound<'_, PyAny>>,
         config: Option<&Bound<'_, PyAny>>,
+        mesh: Option<&Mesh>,
     ) -> PyResult<Self> {
-        let catalogs = Catalogs::configured(py, config)?;
+        let how = How::configured(py, progress, config, mesh)?;
         let list = move |listing: &Listing<'_>| dataset::Dataset::files(paths, labels, listing);
         Ok(Self {
-            inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?),
+            inner: Arc::new(listed(py, Box::new(list), &how)?),
             throttle,
-            catalogs,
+            catalogs: how.catalogs,
         })
     }
 
     /// The files that a text file lists.
     #[staticmethod]
-    #[pyo3(signature = (path, throttle=None, progress=None, config=None))]
+    #[pyo3(signature = (path, throttle=None, progress=None, config=None, mesh=None))]
     fn manifest(
         py: Python<'_>,
         path: PathBuf,
         throttle: Option<Py<Throttle>>,
         progress: Option<&Bound<'_, PyAny>>,
         config: Option<&Bound<'_, PyAny>>,
+        mesh: Option<&Mesh>,
     ) -> PyResult<Self> {
-        let catalogs = Catalogs::configured(py, config)?;
+        let how = How::configured(py, progress, config, mesh)?;
         let list = move |listing: &Listing<'_>| dataset::Dataset::manifest(&path, listing);
         Ok(Self {
-            inner: Arc::new(listed(py, Box::new(list), progress, &catalogs)?),
+            inner: Arc::new(listed(py, Box::new(list), &how)?),
             throttle,
-            catalogs,
+            catalogs: how.catalogs,
         })
     }
 

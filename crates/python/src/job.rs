@@ -29,7 +29,7 @@ use crate::batch::{Batch, Sample};
 use crate::convert::{from_python, into_toml, to_python};
 use crate::dataset::Dataset;
 use crate::errors::{self, Kind, error};
-use crate::mesh::Mesh;
+use crate::mesh::{self, Mesh};
 use crate::tensor::Tensor;
 use crate::transforms::pipeline;
 use crate::{PATIENCE, log};
@@ -474,29 +474,15 @@ impl Job {
     /// How it may serve other ranks, as configured; `keeps`: whether it keeps anything that others could want.
     fn peers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let spec = self.job(py)?.spec();
-        let peers = &spec.config.peers;
-        let secret = peers
-            .secret(&Environment::of_process())
-            .map_err(|wrong| errors::config(py, &wrong))?;
-        let settings = PyDict::new(py);
-        settings.set_item("transport", peers.transport.name())?;
-        settings.set_item("port", peers.port)?;
-        settings.set_item("bind", peers.bind.map(|bind| bind.to_string()))?;
-        settings.set_item(
-            "secret",
-            secret.map(|secret| PyBytes::new(py, secret.bytes())),
-        )?;
-        settings.set_item("encrypt", peers.encrypt)?;
-        settings.set_item("patience_s", peers.patience.as_secs_f64())?;
+        let settings = mesh::settings(py, &spec.config)?;
         settings.set_item("keeps", spec.keeps())?;
-        settings.set_item("sample_bytes_max", spec.config.staging.capacity_bytes)?;
         Ok(settings)
     }
 
     /// Serves other ranks, and is served by them, from the first batch on.
     fn meet(&self, py: Python<'_>, mesh: &Mesh) -> PyResult<()> {
         let job = self.job(py)?;
-        if let Some(open) = mesh.open() {
+        if let Some(open) = mesh.open(job.spec().config.staging.capacity_bytes) {
             job.meet(open, job.spec().config.peers.patience);
         }
         Ok(())

@@ -25,6 +25,7 @@ mod view;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use foresee_runtime::dataset::{FILES_ALONE_MAX, MANIFEST_ALONE_BYTES_MAX, PATIENCE_MAX};
 use pyo3::prelude::*;
 
 /// How long a call waits before it looks after signals: short enough for Ctrl-C to feel prompt.
@@ -40,6 +41,9 @@ fn run_command(py: Python<'_>, program: Vec<OsString>, arguments: Vec<OsString>)
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("POLICIES", foresee_runtime::job::policies())?;
+    module.add("FILES_ALONE_MAX", FILES_ALONE_MAX)?;
+    module.add("MANIFEST_ALONE_BYTES_MAX", MANIFEST_ALONE_BYTES_MAX)?;
+    module.add("LISTING_PATIENCE_S", PATIENCE_MAX.as_secs_f64())?;
     module.add_class::<array::Array>()?;
     module.add_class::<batch::Batch>()?;
     module.add_class::<batch::Sample>()?;
@@ -60,6 +64,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(iterate::call_and_restore, module)?)?;
     module.add_function(wrap_pyfunction!(iterate::end_program, module)?)?;
     module.add_function(wrap_pyfunction!(iterate::sleep_if_left_behind, module)?)?;
+    module.add_function(wrap_pyfunction!(mesh::peer_settings, module)?)?;
     module.add_function(wrap_pyfunction!(log::set_up_logging, module)?)?;
     module.add_function(wrap_pyfunction!(errors::one_line, module)?)?;
     module.add_function(wrap_pyfunction!(run_command, module)?)

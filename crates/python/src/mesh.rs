@@ -5,14 +5,16 @@ use std::mem::ManuallyDrop;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use foresee_config::{Config, Environment};
 use foresee_core::ids::Rank;
 use foresee_runtime::fork;
 use foresee_runtime::job::Open;
 use foresee_runtime::transport::tcp::{self, Meeting};
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
 
-use crate::errors::{Kind, error};
-use crate::log;
+use crate::errors::{self, Kind, error};
+use crate::{job, log};
 
 /// Where ranks meet; `python/foresee/_peers.py` has found it.
 #[derive(FromPyObject)]
@@ -38,13 +40,16 @@ pub(crate) struct Mesh {
 }
 
 impl Mesh {
-    /// What opens a way for a job; none in a forked child.
-    pub(crate) fn open(&self) -> Option<Open> {
-        if self.generation != fork::generation() {
-            return None;
-        }
-        let mesh = Arc::clone(&self.mesh);
+    /// What opens a way for a job with samples of this size at most; none in a forked child.
+    pub(crate) fn open(&self, sample_bytes_max: u64) -> Option<Open> {
+        let mesh = self.shared()?;
+        mesh.allow(sample_bytes_max);
         Some(Arc::new(move |job| mesh.transport(job)))
+    }
+
+    /// The mesh itself; none in a forked child.
+    pub(crate) fn shared(&self) -> Option<Arc<tcp::Mesh>> {
+        (self.generation == fork::generation()).then(|| Arc::clone(&self.mesh))
     }
 }
 
@@ -56,6 +61,33 @@ impl Drop for Mesh {
             drop(unsafe { ManuallyDrop::take(&mut self.mesh) });
         }
     }
+}
+
+/// What a configuration says of how ranks meet.
+pub(crate) fn settings<'py>(py: Python<'py>, config: &Config) -> PyResult<Bound<'py, PyDict>> {
+    let peers = &config.peers;
+    let secret = peers
+        .secret(&Environment::of_process())
+        .map_err(|wrong| errors::config(py, &wrong))?;
+    let secret = secret.map(|secret| PyBytes::new(py, secret.bytes()));
+    let settings = PyDict::new(py);
+    settings.set_item("transport", peers.transport.name())?;
+    settings.set_item("port", peers.port)?;
+    settings.set_item("bind", peers.bind.map(|bind| bind.to_string()))?;
+    settings.set_item("secret", secret)?;
+    settings.set_item("encrypt", peers.encrypt)?;
+    settings.set_item("patience_s", peers.patience.as_secs_f64())?;
+    settings.set_item("sample_bytes_max", config.staging.capacity_bytes)?;
+    Ok(settings)
+}
+
+/// The same of an argument `config` of Python's.
+#[pyfunction]
+pub(crate) fn peer_settings<'py>(
+    py: Python<'py>,
+    config: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyDict>> {
+    settings(py, &job::config(config)?)
 }
 
 #[pymethods]

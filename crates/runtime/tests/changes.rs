@@ -75,7 +75,7 @@ impl World {
             cache: Some(&catalogs),
             trusted: false,
             threads: 2,
-            progress: None,
+            ..Listing::default()
         };
         let dataset =
             Arc::new(Dataset::image_folder(&self.root.path().join("data"), &listing).unwrap());

@@ -29,10 +29,11 @@ use foresee_config::{
 };
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Shuffle, Tail};
-use foresee_runtime::dataset::{Dataset, Listing};
+use foresee_runtime::dataset::{Dataset, Listing, PATIENCE_MAX};
 use foresee_runtime::job::{Job, JobSpec, OnError, OnHost, Stats, policies};
 use foresee_runtime::source::{LocalFiles, Source, Throttled};
 use foresee_runtime::trace;
+use foresee_runtime::transport::tcp::Mesh;
 use serde::Serialize;
 
 use self::interrupt::Interrupt;
@@ -220,8 +221,18 @@ fn run_rank(arguments: &Arguments) -> Result<Ended> {
         .transpose()?
         .map(Arc::new);
     let interrupt = Interrupt::watch().context("cannot watch for Ctrl-C")?;
+    // The way to the others, until they need it no more.
+    let mesh = match &line {
+        Some(_) => rank::reach(&config.peers, arguments.rank(), &environment)?,
+        None => None,
+    };
     let began = Instant::now();
-    let dataset = Arc::new(opened(&arguments.dataset, &config, &environment)?);
+    let opening = Opening {
+        config: &config,
+        environment: &environment,
+        mesh: mesh.as_ref(),
+    };
+    let dataset = Arc::new(opening.open(&arguments.dataset)?);
     let opened_s = began.elapsed().as_secs_f64();
     let files = LocalFiles::new(Arc::clone(&dataset));
     let source: Arc<dyn Source> = match throttle {
@@ -229,11 +240,12 @@ fn run_rank(arguments: &Arguments) -> Result<Ended> {
         Some(throttle) => Arc::new(Throttled::new(files, throttle)),
     };
     let job = Job::new(spec(arguments, &dataset, source, config))?;
-    // The way to the others, until they need it no more.
-    let _mesh = line
-        .as_ref()
-        .map(|line| rank::meet(&job, line, &environment))
-        .transpose()?;
+    if let Some(line) = line.as_ref().filter(|_| arguments.as_rank == Some(0)) {
+        rank::tell(mesh.as_ref(), line)?;
+    }
+    if let Some(mesh) = &mesh {
+        rank::meet(&job, mesh);
+    }
     interrupt.hold();
     let trainer = Trainer {
         compute: Duration::from_secs_f64(arguments.compute_ms / 1e3),
@@ -348,23 +360,34 @@ fn check_trace(trace: &Path, dataset: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Lists the dataset, or finds it listed.
-fn opened(path: &Path, config: &Config, environment: &Environment) -> Result<Dataset> {
-    let lister = Lister::new();
-    let progress = |samples| lister.tick(samples);
-    let cache = config.catalog.folder(environment);
-    let listing = Listing {
-        cache: cache.as_deref(),
-        trusted: config.trust_catalogs,
-        progress: Some(&progress),
-        ..Listing::default()
-    };
-    let is_manifest = path.exists() && !path.is_dir();
-    Ok(if is_manifest {
-        Dataset::manifest(path, &listing)
-    } else {
-        Dataset::image_folder(path, &listing)
-    }?)
+/// How the dataset is found: rank 0 of several lists it, the others get its catalog.
+struct Opening<'a> {
+    config: &'a Config,
+    environment: &'a Environment,
+    mesh: Option<&'a Arc<Mesh>>,
+}
+
+impl Opening<'_> {
+    /// Lists the dataset, or finds it listed.
+    fn open(&self, path: &Path) -> Result<Dataset> {
+        let lister = Lister::new();
+        let progress = |samples| lister.tick(samples);
+        let cache = self.config.catalog.folder(self.environment);
+        let listing = Listing {
+            cache: cache.as_deref(),
+            trusted: self.config.trust_catalogs,
+            progress: Some(&progress),
+            mesh: self.mesh,
+            patience: self.config.peers.patience.min(PATIENCE_MAX),
+            ..Listing::default()
+        };
+        let is_manifest = path.exists() && !path.is_dir();
+        Ok(if is_manifest {
+            Dataset::manifest(path, &listing)
+        } else {
+            Dataset::image_folder(path, &listing)
+        }?)
+    }
 }
 
 fn spec(

@@ -82,35 +82,44 @@ fn listen(told: &Sender<()>) {
     std::process::exit(i32::from(crate::FAILED));
 }
 
-/// Lets a job meet those of the other ranks, and tells the command where rank 0 is. The way to them lives as long as what is
-/// returned.
-pub(super) fn meet(job: &Job, line: &Line, environment: &Environment) -> Result<Option<Arc<Mesh>>> {
-    let spec = job.spec();
-    let peers = &spec.config.peers;
-    let mesh = if spec.keeps() && peers.transport != Transport::None {
-        let meeting = Meeting {
-            rank: Rank(spec.rank),
-            world: spec.world,
-            first: (HERE.to_string(), peers.port.unwrap_or(0)),
-            bind: HERE,
-            secret: secret(peers, environment)?,
-            launch: "foresee bench".to_owned(),
-            encrypt: peers.encrypt,
-            sample_bytes_max: spec.catalog.largest().0,
-        };
-        Some(Mesh::start(meeting)?)
-    } else {
-        None
+/// Begins to meet the other ranks. The way to them lives as long as what is returned.
+pub(super) fn reach(
+    peers: &Peers,
+    (rank, world): (u32, u32),
+    environment: &Environment,
+) -> Result<Option<Arc<Mesh>>> {
+    if peers.transport == Transport::None {
+        return Ok(None);
+    }
+    let meeting = Meeting {
+        rank: Rank(rank),
+        world,
+        first: (HERE.to_string(), peers.port.unwrap_or(0)),
+        bind: HERE,
+        secret: secret(peers, environment)?,
+        launch: "foresee bench".to_owned(),
+        encrypt: peers.encrypt,
+        // Samples come with the job.
+        sample_bytes_max: 0,
     };
-    if spec.rank == 0 {
-        let port = mesh.as_ref().map_or(0, |mesh| mesh.port());
-        line.say(&format!("port {port}"))?;
-    }
-    if let Some(mesh) = &mesh {
+    Ok(Some(Mesh::start(meeting)?))
+}
+
+/// Tells the command where rank 0 is: from now on the others can get its catalog.
+pub(super) fn tell(mesh: Option<&Arc<Mesh>>, line: &Line) -> Result<()> {
+    let port = mesh.map_or(0, |mesh| mesh.port());
+    line.say(&format!("port {port}"))
+}
+
+/// Lets a job meet those of the other ranks.
+pub(super) fn meet(job: &Job, mesh: &Arc<Mesh>) {
+    let spec = job.spec();
+    if spec.keeps() {
+        mesh.allow(spec.catalog.largest().0);
         let mesh = Arc::clone(mesh);
-        job.meet(Arc::new(move |job| mesh.transport(job)), peers.patience);
+        let patience = spec.config.peers.patience;
+        job.meet(Arc::new(move |job| mesh.transport(job)), patience);
     }
-    Ok(mesh)
 }
 
 fn secret(peers: &Peers, environment: &Environment) -> Result<Option<Vec<u8>>> {

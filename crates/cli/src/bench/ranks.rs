@@ -1,8 +1,8 @@
 //! A benchmark with several ranks on this machine: a process for each, started here as this command with one more option,
 //! and their numbers put together as those of one job. `rank` is the other end of the line to each.
 //!
-//! Rank 0 comes first: it lists the dataset and says at which port it is met. What only the ranks know is made here, and given to
-//! them by their environment.
+//! Rank 0 comes first: it lists the dataset and says at which port it is met, where the others get its catalog. What only the
+//! ranks know is made here, and given to them by their environment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -19,6 +19,7 @@ mod names;
 mod order;
 mod parallel;
 mod saved;
+mod sharing;
 mod sizes;
 mod stamps;
 mod walk;
@@ -34,6 +35,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use foresee_config::OneLine;
 use foresee_core::catalog::Catalog;
@@ -46,14 +48,26 @@ use self::files::Files;
 use self::names::Names;
 use self::parallel::{Next, in_chunks};
 use self::saved::{Key, Saved};
+use self::sharing::saved_or_listed;
 use self::sizes::{Measure, Measures, Misfit, measure};
 use self::stamps::Stamps;
 use crate::stamp::Times;
+use crate::transport::tcp::Mesh;
 
 /// How the names of samples in class folders end, in any case: torchvision's `IMG_EXTENSIONS`.
 const EXTENSIONS: [&str; 9] = [
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
 ];
+
+/// So many files are looked at by each rank: that takes no longer than to ask rank 0, and ranks may have lists of their own.
+pub const FILES_ALONE_MAX: usize = 1024;
+
+/// So long a manifest lists about as many.
+pub const MANIFEST_ALONE_BYTES_MAX: u64 = 64 << 10;
+
+/// Rank 0 may take so long to begin with a dataset that others wait for: programs start within seconds of each other, and
+/// one that makes a dataset on some ranks only must not hang for long.
+pub const PATIENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Files looked at at once: far storage takes a millisecond for each, however many others are under way.
 const THREADS: usize = 16;
@@ -69,6 +83,10 @@ pub struct Listing<'a> {
     pub threads: usize,
     /// Told, from any thread, how many samples have been looked at so far.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// The way to the other ranks: rank 0 lists, the others get its catalog; without one each lists for itself.
+    pub mesh: Option<&'a Arc<Mesh>>,
+    /// How long rank 0 may take to begin with it.
+    pub patience: Duration,
 }
 
 impl Default for Listing<'_> {
@@ -81,11 +99,28 @@ impl Default for Listing<'_> {
             trusted: false,
             threads: THREADS,
             progress: None,
+            mesh: None,
+            patience: PATIENCE_MAX,
         }
     }
 }
 
 impl Listing<'_> {
+    /// The same for something that each rank lists for itself.
+    fn alone(&self) -> Self {
+        Self {
+            mesh: None,
+            ..*self
+        }
+    }
+
+    /// Something was looked at: other ranks may wait for all of it.
+    fn stir(&self) {
+        if let Some(mesh) = self.mesh {
+            mesh.stir();
+        }
+    }
+
     fn catalogs(&self) -> Option<Catalogs> {
         Some(Catalogs {
             folder: self.cache?.to_owned(),
@@ -145,12 +180,20 @@ impl Dataset {
             path: root.into(),
             cause,
         })?;
-        saved_or_listed(listing, &image_folder_key(&root), || {
+        let resolved = fs::canonicalize(&root);
+        // What is not here is no matter for others.
+        let listing = &match &resolved {
+            Ok(_) => *listing,
+            Err(_) => listing.alone(),
+        };
+        let key = image_folder_key(&root, &resolved.unwrap_or_default());
+        let called = root.display().to_string();
+        saved_or_listed(listing, &key, &called, || {
             let walk::Found {
                 files,
                 classes,
                 stamps,
-            } = walk::walk(&root, listing.threads)?;
+            } = walk::walk(&root, listing)?;
             let measures = measure(&files, listing).map_err(|misfit| file_error(&files, misfit))?;
             let draft = Draft {
                 described: root.display().to_string(),
@@ -181,8 +224,13 @@ impl Dataset {
             .map(absolute_file)
             .collect::<Result<Vec<_>, _>>()?;
         let key = files_key(&paths, labels.as_deref());
-        saved_or_listed(listing, &key, || {
-            let described = format!("{} files", paths.len());
+        let listing = &if paths.len() <= FILES_ALONE_MAX {
+            listing.alone()
+        } else {
+            *listing
+        };
+        let described = format!("{} files", paths.len());
+        saved_or_listed(listing, &key, &described.clone(), || {
             let files = Files::from_paths(&paths, labels);
             let stamps = Stamps::take(folders(&files), listing.threads);
             let measures = measure(&files, listing).map_err(|misfit| file_error(&files, misfit))?;
@@ -204,7 +252,14 @@ impl Dataset {
         };
         let path = absolute(path).map_err(unreadable)?;
         let key = Key::new("manifest").with(path.as_os_str().as_bytes());
-        saved_or_listed(listing, &key, || {
+        let is_long = |found: fs::Metadata| found.len() > MANIFEST_ALONE_BYTES_MAX;
+        let listing = &if fs::metadata(&path).is_ok_and(is_long) {
+            *listing
+        } else {
+            listing.alone()
+        };
+        let called = path.display().to_string();
+        saved_or_listed(listing, &key, &called, || {
             let manifest: Names = [path.as_os_str().as_bytes()].into_iter().collect();
             let stamp = Stamps::take(manifest, 1);
             let text = manifest::read(&path)?;
@@ -329,9 +384,7 @@ impl Dataset {
         self.forget();
         let listing = Listing {
             cache: None,
-            trusted: false,
-            threads: THREADS,
-            progress: None,
+            ..Listing::default()
         };
         let measures =
             measure(&self.files, &listing).map_err(|misfit| file_error(&self.files, misfit))?;
@@ -399,37 +452,8 @@ impl fmt::Debug for Dataset {
     }
 }
 
-/// What was saved if it is valid, else what `list` finds, which is saved if its folders have been at rest.
-fn saved_or_listed(
-    listing: &Listing<'_>,
-    key: &Key,
-    list: impl FnOnce() -> Result<(Dataset, Option<Stamps>), DatasetError>,
-) -> Result<Dataset, DatasetError> {
-    let saved = listing.catalogs().map(|catalogs| Saved::new(catalogs, key));
-    let place = key.value();
-    if let Some(dataset) = saved.as_ref().and_then(|saved| saved.load(listing.threads)) {
-        return Ok(Dataset {
-            saved,
-            place,
-            ..dataset
-        });
-    }
-    let (dataset, stamps) = list()?;
-    match (&saved, stamps.filter(Stamps::are_trusted)) {
-        (Some(saved), Some(stamps)) => saved.store(&dataset, &stamps),
-        (Some(_), None) => tracing::debug!("catalog is not saved: a folder was changed just now"),
-        (None, _) => {}
-    }
-    Ok(Dataset {
-        saved,
-        place,
-        ..dataset
-    })
-}
-
 /// The path as it was given, which names of samples begin with, and where that leads.
-fn image_folder_key(root: &Path) -> Key {
-    let resolved = fs::canonicalize(root).unwrap_or_default();
+fn image_folder_key(root: &Path, resolved: &Path) -> Key {
     Key::new("image folder")
         .with(root.as_os_str().as_bytes())
         .with(resolved.as_os_str().as_bytes())
@@ -654,7 +678,9 @@ fn pretend(root: &Path, files_per_class: u32, listing: &Listing<'_>) -> io::Resu
         .finish(&measures, listing.threads)
         .map_err(io::Error::other)?;
     if let Some(catalogs) = listing.catalogs() {
-        Saved::new(catalogs, &image_folder_key(&root)).store(&dataset, &stamps);
+        let key = image_folder_key(&root, &fs::canonicalize(&root)?);
+        let saved = Saved::new(catalogs, &key);
+        saved.store(&saved::encode(&dataset, &stamps, key.value()));
     }
     Ok(())
 }

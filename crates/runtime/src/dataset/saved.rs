@@ -1,5 +1,6 @@
 //! A listed dataset in one file, so that it need not be listed again. The file is named by what was listed, and valid
-//! while the folders in it are what they were. Whatever is wrong with it costs a listing, never the job.
+//! while the folders in it are what they were. Whatever is wrong with it costs a listing, never the job. The same bytes are
+//! what rank 0 gives to others.
 //!
 //! Magic, version, checksum and key, then numbers in little endian and blocks behind their length. Its folder is another
 //! matter (`catalogs`).
@@ -74,8 +75,8 @@ impl Saved {
         self.catalogs.folder.join(&self.name)
     }
 
-    /// What is saved, if it is whole and still valid.
-    pub(super) fn load(&self, threads: usize) -> Option<Dataset> {
+    /// What is saved, if it is whole and still valid, and its bytes.
+    pub(super) fn load(&self, threads: usize) -> Option<(Dataset, Vec<u8>)> {
         if let Err(error) = self.catalogs.check() {
             warn!(path = %shown(&self.catalogs.folder), %error, "saved catalogs are not used; listing again");
             return None;
@@ -96,7 +97,7 @@ impl Saved {
             debug!(path = %shown(&self.path()), "folders changed since the catalog was saved; listing again");
             return None;
         }
-        Some(dataset)
+        Some((dataset, bytes))
     }
 
     /// What is saved is of no use any more.
@@ -106,22 +107,20 @@ impl Saved {
         }
     }
 
-    /// Saves a dataset; a folder that cannot be written to is logged.
-    pub(super) fn store(&self, dataset: &Dataset, stamps: &Stamps) {
+    /// Saves an encoded dataset; a folder that cannot be written to is logged.
+    pub(super) fn store(&self, bytes: &[u8]) {
         if self.catalogs.check().is_err() {
             // Loading said why.
             return;
         }
-        if let Err(error) = self
-            .catalogs
-            .write(&self.name, &encode(dataset, stamps, self.key))
-        {
+        if let Err(error) = self.catalogs.write(&self.name, bytes) {
             warn!(path = %shown(&self.path()), %error, "catalog cannot be saved; it will be listed again");
         }
     }
 }
 
-fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
+/// A dataset, with the stamps of its folders, as it is saved and sent.
+pub(super) fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
     let Dataset {
         described,
         files,
@@ -169,7 +168,8 @@ fn encode(dataset: &Dataset, stamps: &Stamps, key: u128) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
+/// What was encoded, if it is whole and has this key.
+pub(super) fn decode(bytes: &[u8], key: u128) -> Option<(Dataset, Stamps)> {
     let mut input = Reader(bytes);
     if input.array::<8>()? != *MAGIC
         || input.number()? != VERSION

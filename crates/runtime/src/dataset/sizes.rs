@@ -79,6 +79,7 @@ pub(super) fn measure(files: &Files, listing: &Listing<'_>) -> Result<Measures, 
 
 /// Under a lock, so that the numbers only grow.
 fn tell(listing: &Listing<'_>, done: &Mutex<u64>, more: usize) {
+    listing.stir();
     if let Some(progress) = listing.progress {
         let mut done = done.lock().expect("no listener panics");
         *done += more as u64;

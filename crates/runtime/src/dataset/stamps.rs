@@ -43,6 +43,22 @@ impl Stamps {
             |(then, now): (&Stamp, &Stamp)| then.still_holds(now) && !then.is_of_other_mount(now);
         look(&self.paths, threads).is_some_and(|now| self.stamps.iter().zip(&now).all(is_current))
     }
+
+    /// Whether the first of them, which the others lie below, is here what it was where these were taken, perhaps on another
+    /// host. One look, whatever their number.
+    pub(super) fn begin_here(&self) -> bool {
+        let Some(then) = self.stamps.first() else {
+            return false;
+        };
+        let path = OsStr::from_bytes(self.paths.get(0));
+        // Taken a moment ago, for this very launch: whether later changes show does not matter.
+        let then = Stamp {
+            trusted: true,
+            ..*then
+        };
+        Stamp::of_path(path)
+            .is_ok_and(|(now, _)| then.still_holds(&now) && !then.is_of_other_mount(&now))
+    }
 }
 
 fn look(paths: &Names, threads: usize) -> Option<Vec<Stamp>> {

@@ -21,6 +21,8 @@ const UNSAVED: Listing<'_> = Listing {
     trusted: false,
     threads: 3,
     progress: None,
+    mesh: None,
+    patience: PATIENCE_MAX,
 };
 
 fn saving(cache: &Path) -> Listing<'_> {

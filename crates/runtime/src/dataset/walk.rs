@@ -10,13 +10,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex};
 
-use super::EXTENSIONS;
 use super::error::DatasetError;
 use super::files::{Files, folder_bytes};
 use super::names::Names;
 use super::order::python_order;
 use super::parallel::on_threads;
 use super::stamps::Stamps;
+use super::{EXTENSIONS, Listing};
 use crate::stamp::Stamp;
 
 /// What a walk found.
@@ -29,8 +29,8 @@ pub(super) struct Found {
 }
 
 /// Walks through the class folders of `root`.
-pub(super) fn walk(root: &Path, threads: usize) -> Result<Found, DatasetError> {
-    let top = read_root(root)?;
+pub(super) fn walk(root: &Path, listing: &Listing<'_>) -> Result<Found, DatasetError> {
+    let top = read_root(root, listing)?;
     let classes = top.below.clone();
     let todo = todo_below(&top, 0)
         .enumerate()
@@ -39,7 +39,7 @@ pub(super) fn walk(root: &Path, threads: usize) -> Result<Found, DatasetError> {
             ..todo
         })
         .collect();
-    let mut folders = read_all(todo, threads)?;
+    let mut folders = read_all(todo, listing)?;
     folders.sort_unstable_by(|a, b| {
         a.class
             .cmp(&b.class)
@@ -86,7 +86,7 @@ struct Todo {
     above: Vec<Identity>,
 }
 
-fn read_root(root: &Path) -> Result<Folder, DatasetError> {
+fn read_root(root: &Path, listing: &Listing<'_>) -> Result<Folder, DatasetError> {
     match fs::metadata(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(DatasetError::Missing(root.into()));
@@ -94,11 +94,14 @@ fn read_root(root: &Path) -> Result<Folder, DatasetError> {
         Ok(metadata) if !metadata.is_dir() => return Err(DatasetError::NotAFolder(root.into())),
         _ => {}
     }
-    let top = read_folder(Todo {
-        path: root.into(),
-        class: 0,
-        above: Vec::new(),
-    })?;
+    let top = read_folder(
+        Todo {
+            path: root.into(),
+            class: 0,
+            above: Vec::new(),
+        },
+        listing,
+    )?;
     if top.is_empty {
         return Err(DatasetError::Empty(root.into()));
     }
@@ -125,7 +128,7 @@ struct Work {
     failed: Option<DatasetError>,
 }
 
-fn read_all(todo: Vec<Todo>, threads: usize) -> Result<Vec<Folder>, DatasetError> {
+fn read_all(todo: Vec<Todo>, listing: &Listing<'_>) -> Result<Vec<Folder>, DatasetError> {
     let work = Mutex::new(Work {
         todo,
         busy: 0,
@@ -133,14 +136,14 @@ fn read_all(todo: Vec<Todo>, threads: usize) -> Result<Vec<Folder>, DatasetError
         failed: None,
     });
     let more = Condvar::new();
-    on_threads(threads, || read_some(&work, &more));
+    on_threads(listing.threads, || read_some(&work, &more, listing));
     let work = work.into_inner().expect("no holder panics");
     work.failed.map_or(Ok(work.done), Err)
 }
 
-fn read_some(work: &Mutex<Work>, more: &Condvar) {
+fn read_some(work: &Mutex<Work>, more: &Condvar, listing: &Listing<'_>) {
     while let Some(todo) = next(work, more) {
-        let read = read_folder(todo);
+        let read = read_folder(todo, listing);
         let mut work = work.lock().expect("no holder panics");
         work.busy -= 1;
         match read {
@@ -167,7 +170,7 @@ fn next(work: &Mutex<Work>, more: &Condvar) -> Option<Todo> {
     Some(todo)
 }
 
-fn read_folder(todo: Todo) -> Result<Folder, DatasetError> {
+fn read_folder(todo: Todo, listing: &Listing<'_>) -> Result<Folder, DatasetError> {
     let Todo {
         path,
         class,
@@ -189,6 +192,7 @@ fn read_folder(todo: Todo) -> Result<Folder, DatasetError> {
     let mut is_empty = true;
     for entry in fs::read_dir(&path).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
+        listing.stir();
         is_empty = false;
         if is_folder(&entry)? {
             below.push(entry.file_name());

@@ -245,6 +245,8 @@ mod tests {
         trusted: false,
         threads: 2,
         progress: None,
+        mesh: None,
+        patience: crate::dataset::PATIENCE_MAX,
     };
 
     fn files(folder: &tempfile::TempDir, contents: &[&[u8]]) -> (LocalFiles, Vec<PathBuf>) {

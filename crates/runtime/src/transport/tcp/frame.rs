@@ -27,7 +27,7 @@ const MAGIC: [u8; 2] = [0xf0, 0x5e];
 /// Another one where frames or what they mean change.
 pub(super) const VERSION: u8 = 1;
 
-/// Bytes of a part of what is gathered: large enough to cost little, small enough to let samples through in between.
+/// Bytes of a part of what is gathered or offered: large enough to cost little, small enough to let samples through in between.
 pub(super) const PART_BYTES: usize = 256 << 10;
 
 /// Bytes of a piece of the roster.
@@ -55,10 +55,18 @@ pub(super) enum Kind {
     Roster = 11,
     /// The sender closes this connection for want of use, and reads on until the other end has closed it, too.
     Bye = 12,
+    /// What `channel` names is wanted of rank 0: `number` is the edition and how much of it is there already.
+    OfferAsk = 13,
+    /// It is not there, but may come; `number` grows while rank 0 is at work.
+    OfferWait = 14,
+    /// It will not come.
+    OfferNone = 15,
+    /// A part of it: `number` is the edition and the total, `extra` where the part begins.
+    OfferPart = 16,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Ask,
         Self::Answer,
         Self::NoAnswer,
@@ -71,7 +79,16 @@ impl Kind {
         Self::GatherGot,
         Self::Roster,
         Self::Bye,
+        Self::OfferAsk,
+        Self::OfferWait,
+        Self::OfferNone,
+        Self::OfferPart,
     ];
+
+    /// Whether it is a part of something long.
+    pub(super) fn is_part(self) -> bool {
+        matches!(self, Self::GatherPart | Self::OfferPart)
+    }
 
     fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -116,7 +133,7 @@ impl Bounds {
         let most = match kind {
             Kind::Answer | Kind::HandOver => self.sample_bytes_max,
             Kind::Done => REPORT_BYTES_MAX as u64,
-            Kind::GatherPart => PART_BYTES as u64,
+            Kind::GatherPart | Kind::OfferPart => PART_BYTES as u64,
             Kind::Roster => ROSTER_BYTES_MAX as u64,
             Kind::Ask
             | Kind::NoAnswer
@@ -124,7 +141,10 @@ impl Bounds {
             | Kind::Leave
             | Kind::GatherAsk
             | Kind::GatherGot
-            | Kind::Bye => 0,
+            | Kind::Bye
+            | Kind::OfferAsk
+            | Kind::OfferWait
+            | Kind::OfferNone => 0,
         };
         u64::from(len) <= most
     }
@@ -225,6 +245,11 @@ impl Decoder {
             filled: 0,
             body: None,
         }
+    }
+
+    /// From the next frame on, lengths are compared with these.
+    pub(super) fn allow(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
     }
 
     /// Takes the next bytes in, and appends what is whole by them.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use foresee_core::ids::Rank;
@@ -17,6 +17,7 @@ use super::frame::{Bounds, Header, Kind};
 use super::greeting::{Badge, Hello, Refusal};
 use super::peer::{Conn, Peer, Way, end};
 use super::queue::{Out, Stream};
+use super::shelf::Shelf;
 use super::socket::Bell;
 use crate::fork;
 use crate::sync::{Mutex, MutexGuard, whole};
@@ -117,7 +118,10 @@ impl State {
 /// What is shared.
 pub(super) struct Hub {
     pub(super) badge: Badge,
-    pub(super) bounds: Bounds,
+    /// Jobs may come with larger ones.
+    sample_bytes_max: AtomicU64,
+    /// What rank 0 offers to all.
+    pub(super) shelf: Shelf,
     /// Without a secret only this host is talked to.
     pub(super) is_local: bool,
     state: Mutex<State>,
@@ -129,7 +133,7 @@ pub(super) struct Hub {
 }
 
 impl Hub {
-    pub(super) fn new(badge: Badge, bounds: Bounds, is_local: bool) -> std::io::Result<Self> {
+    pub(super) fn new(badge: Badge, is_local: bool) -> std::io::Result<Self> {
         let state = State {
             peers: (0..badge.world).map(|rank| Peer::new(Rank(rank))).collect(),
             channels: BTreeMap::new(),
@@ -147,7 +151,8 @@ impl Hub {
         };
         Ok(Self {
             badge,
-            bounds,
+            sample_bytes_max: AtomicU64::new(0),
+            shelf: Shelf::default(),
             is_local,
             state: Mutex::new(state),
             out_bell: Bell::new()?,
@@ -168,6 +173,19 @@ impl Hub {
 
     pub(super) fn rank(&self) -> Rank {
         self.badge.rank
+    }
+
+    /// Samples may be as large as this, and as any that was allowed before.
+    pub(super) fn allow(&self, sample_bytes_max: u64) {
+        let most = sample_bytes_max.min(u64::from(u32::MAX));
+        self.sample_bytes_max.fetch_max(most, Ordering::Relaxed);
+    }
+
+    /// What frames may be like by now.
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds {
+            sample_bytes_max: self.sample_bytes_max.load(Ordering::Relaxed),
+        }
     }
 
     /// All other ranks.

@@ -20,7 +20,7 @@ use super::frame::{Broken, Decoder, Event, Header, Kind};
 use super::hub::Hub;
 use super::peer::{Conn, end};
 use super::queue::{Out, Stream};
-use super::roster;
+use super::{offers, roster};
 use crate::transport::{Answer, Ask, Content, Done, HandOver, Message, Payload, Ticket};
 
 /// Bytes of the buffer for small frames: what is read of a sample before its length is known is copied, so not too large.
@@ -220,7 +220,7 @@ impl Inward {
             return;
         }
         let inlet = Inlet {
-            decoder: Decoder::new(conn.seed_in, self.hub.bounds),
+            decoder: Decoder::new(conn.seed_in, self.hub.bounds()),
             sealed: Vec::new(),
             plain: Vec::new(),
             // The handshake's proof was number 0.
@@ -236,6 +236,7 @@ impl Inward {
             let Some(inlet) = self.inlets.get_mut(&id) else {
                 return;
             };
+            inlet.decoder.allow(self.hub.bounds());
             let read = inlet.read(&mut self.buffer, &mut self.events);
             let conn = Arc::clone(&inlet.conn);
             while let Some(event) = self.events.pop_front() {
@@ -303,6 +304,9 @@ fn arrived(hub: &Hub, conn: &Conn, event: Event) {
             Kind::Roster if from == Rank(0) => learn(hub, &bytes),
             Kind::Roster => {}
             Kind::Bye => hub.retire(conn),
+            Kind::OfferAsk | Kind::OfferWait | Kind::OfferNone | Kind::OfferPart => {
+                offers::arrived(hub, from, header, &bytes);
+            }
             _ => for_channel(hub, from, header, bytes),
         },
         Event::Garbled(header) => {

@@ -13,7 +13,7 @@
 //!
 //! Two threads: `outward` (with `reach` and `greet`) connects, greets and writes, `inward` reads and calls receivers. What they
 //! share is in `hub` and `peer`. What is between two ranks is in `frame` (bytes), `queue` (what waits), `line` (what is being written), `channel` (what has
-//! arrived) and `gathering`; none of these touches a socket but `line`.
+//! arrived), `gathering` and `shelf` (what rank 0 offers to all, with `offers`); none of these touches a socket but `line`.
 //!
 //! # Who is let in
 //!
@@ -29,11 +29,13 @@ mod greeting;
 mod hub;
 mod inward;
 mod line;
+mod offers;
 mod outward;
 mod peer;
 mod queue;
 mod reach;
 mod roster;
+mod shelf;
 mod socket;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
@@ -47,7 +49,7 @@ use std::time::{Duration, Instant};
 use foresee_core::ids::Rank;
 
 use self::channel::Channel;
-use self::frame::{Bounds, Header, Kind};
+use self::frame::{Header, Kind};
 use self::gathering::GIFT_BYTES_MAX;
 use self::greeting::Badge;
 use self::hub::Hub;
@@ -59,6 +61,9 @@ use super::{
     Sent, Serving, Transport, Troubles,
 };
 use crate::sync::thread;
+
+pub use self::offers::Announced;
+pub use self::shelf::{Missed, OfferName};
 
 /// A rank that has not answered is asked again what it gives, after so long without anything from anybody.
 const ASK_AGAIN: Duration = Duration::from_secs(3);
@@ -83,7 +88,7 @@ pub struct Meeting {
     pub launch: String,
     /// Whether frames are encrypted; the same for all ranks.
     pub encrypt: bool,
-    /// No sample is larger.
+    /// No sample is larger, unless a job says so ([`Mesh::allow`]).
     pub sample_bytes_max: u64,
 }
 
@@ -171,10 +176,8 @@ impl Mesh {
         let listener = socket::listen(meeting.bind, wanted).map_err(failed)?;
         let port = listener.local_addr()?.port();
         let badge = Badge::new(&meeting, port);
-        let bounds = Bounds {
-            sample_bytes_max: meeting.sample_bytes_max.min(u64::from(u32::MAX)),
-        };
-        let hub = Arc::new(Hub::new(badge, bounds, meeting.secret.is_none())?);
+        let hub = Arc::new(Hub::new(badge, meeting.secret.is_none())?);
+        hub.allow(meeting.sample_bytes_max);
         let mut mesh = Self {
             hub: Arc::clone(&hub),
             port,
@@ -206,6 +209,11 @@ impl Mesh {
     /// How many ranks there are.
     pub fn world(&self) -> u32 {
         self.hub.badge.world
+    }
+
+    /// A job's samples are as large as this at most; those of other jobs may be larger.
+    pub fn allow(&self, sample_bytes_max: u64) {
+        self.hub.allow(sample_bytes_max);
     }
 
     /// A job's channel. When the last one for a job is dropped the others are told that this rank is lost to it.
@@ -277,7 +285,7 @@ impl Handle {
     /// The frame that a message is; none where it is longer than anybody takes.
     fn frame(&self, message: Message) -> Option<Out> {
         let key = self.channel.key;
-        let most = self.hub().bounds.sample_bytes_max;
+        let most = self.hub().bounds().sample_bytes_max;
         let sample = |with: Kind, without: Kind, number: u64, content: Content| match content {
             Content::Sample(payload) if payload.bytes().len() as u64 <= most => {
                 Out::large(Header::new(with, key, number), payload)

@@ -117,6 +117,7 @@ impl Outward {
             if last_tick.elapsed() > TICK {
                 last_tick = Instant::now();
                 self.hub.forget_old();
+                self.hub.shelf.forget_old(Instant::now());
             }
             self.retry();
             self.expire();

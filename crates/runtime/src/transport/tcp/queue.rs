@@ -1,5 +1,5 @@
 //! What is to be sent to a rank, bounded. Small frames (requests, refusals) have a bound of their own and go first, so that
-//! none is refused or late because of samples. Shares that are gathered are cut into parts only when there is room.
+//! none is refused or late because of samples. What is gathered or offered is cut into parts only when there is room.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -72,6 +72,12 @@ impl Stream {
             payload,
             at: 0,
         }
+    }
+
+    /// The same without the first `at` bytes, which are there already.
+    pub(super) fn from(mut self, at: usize) -> Self {
+        self.at = at.min(self.payload.bytes().len());
+        self
     }
 
     /// The next part, and whether it is the last. What is empty has one part, too.
@@ -166,7 +172,7 @@ impl Queue {
             let Some(out) = next.or_else(|| self.next_part()) else {
                 break;
             };
-            if out.header.kind != Kind::GatherPart {
+            if !out.header.kind.is_part() {
                 self.large_bytes -= out.header.len as usize;
             }
             bytes += out.header.len as usize;
