@@ -316,22 +316,18 @@ impl Shelf {
 impl Book {
     /// Enters a stage; what was there before is handed out, to be dropped without the lock.
     fn set(&mut self, name: OfferName, stage: Stage, now: Instant) -> Option<Stage> {
-        match self.offers.get_mut(&name) {
-            Some(offer) => {
-                offer.used = now;
-                Some(std::mem::replace(&mut offer.stage, stage))
-            }
-            None => {
-                let offer = Offer {
-                    stage,
-                    edition: 0,
-                    askers: BTreeSet::new(),
-                    used: now,
-                };
-                self.offers.insert(name, offer);
-                None
-            }
+        if let Some(offer) = self.offers.get_mut(&name) {
+            offer.used = now;
+            return Some(std::mem::replace(&mut offer.stage, stage));
         }
+        let offer = Offer {
+            stage,
+            edition: 0,
+            askers: BTreeSet::new(),
+            used: now,
+        };
+        self.offers.insert(name, offer);
+        None
     }
 }
 
