@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from many import free_port
@@ -62,7 +61,9 @@ class Launch:
         self.errors = [tmp_path / f"stderr{rank}" for rank in range(len(makes))]
         script = tmp_path / "rank.py"
         script.write_text(RANK)
-        told = json.dumps({"makes": [[[kind, str(path)] for kind, path in one] for one in makes], "late_s": late_s or {}})
+        told = json.dumps(
+            {"makes": [[[kind, str(path)] for kind, path in one] for one in makes], "late_s": late_s or {}}
+        )
         port = free_port()
         self.processes = {}
         for rank in range(len(makes)):

@@ -200,6 +200,50 @@ def resumed_reads(text):
     return total
 
 
+GOES_ON = """
+import json, pathlib, sys
+import foresee, torch
+from foresee.torch import DataLoader
+from torch.utils.data import DistributedSampler
+
+folder, out, how, config = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+torch.distributed.init_process_group("gloo")
+dataset = foresee.Files(sorted(folder.iterdir()))
+sampler = DistributedSampler(dataset, shuffle=True, seed=3) if how == "sampler" else None
+order = {"sampler": sampler} if sampler else {"shuffle": True, "seed": 3}
+with DataLoader(dataset, 4, num_workers=2, config=config, **order) as loader:
+    for epoch in range(5):
+        (sampler or loader).set_epoch(epoch)
+        for _ in loader:
+            torch.distributed.barrier()
+    torch.distributed.barrier()
+    stats = loader.stats()
+    (out / f"{stats['rank']}.json").write_text(json.dumps(stats))
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("how", ["shuffle", "sampler"])
+def test_a_loader_without_a_known_end_reads_each_sample_once(tmp_path, how):
+    """It reads far ahead, with copies of what is used again soonest: they must not take the room of what lives there."""
+    number, size = 400, 30_000
+    folder, out = tmp_path / "samples", tmp_path / "out"
+    folder.mkdir()
+    out.mkdir()
+    for sample in range(number):
+        (folder / f"{sample:03}.bin").write_bytes(bytes([sample % 251]) * size)
+    script = tmp_path / "script.py"
+    script.write_text(GOES_ON)
+    tier = {"kind": "memory", "capacity": 102 * size}
+    config = {"staging": {"capacity": number // 2 * size}, "tier": [tier]}
+    ran = torchrun(script, folder, out, how, json.dumps(config))
+    assert ran.returncode == 0, ran.stderr
+    stats = [json.loads((out / f"{rank}.json").read_text()) for rank in range(RANKS)]
+    assert sum(one["source_bytes"] for one in stats) == number * size, stats
+    assert sum(one["not_kept"] + one["peers"]["refused"] for one in stats) == 0
+
+
 VALIDATES = """
 import pathlib, sys, time
 import foresee, torch
