@@ -231,7 +231,7 @@ impl<'a> Worker<'a> {
             .as_ref()
             .map_or(Arrived::Buffer(buffer), Arrived::Block);
         // Before the trainer has it, who may change it.
-        let secured = tier.secure(arrived, Stay::of(&read));
+        let secured = tier.secure(arrived, Stay::of(read));
         if !tier.writes_files() {
             let to_keep = match secured {
                 Secured::Block(block) => Some(block),

@@ -409,7 +409,7 @@ mod tests {
     fn what_could_not_be_sent_is_asked_for_again_however_often() {
         let (mut asked, ticket) = one_asked();
         let mut unsent = ticket;
-        for _ in 0..REFUSALS_MAX + 1 {
+        for _ in 0..=REFUSALS_MAX {
             let said = asked.refuse(unsent);
             let is_read = matches!(said, Answered::Refused { hand_over, .. } if !hand_over);
             assert!(is_read);

@@ -105,6 +105,9 @@ impl Line {
 }
 
 /// Frames of all kinds, some damaged, and what is no frame, in pieces.
+///
+/// # Panics
+/// If anything is not as it must be.
 pub fn frames(data: &[u8]) {
     let mut from = Bytes(data);
     let piece = 1 + from.number(2) as usize;
@@ -188,6 +191,9 @@ fn damage(bytes: &mut Vec<u8>, from: &mut Bytes<'_>) -> bool {
 }
 
 /// A handshake of which one message is damaged, or made up.
+///
+/// # Panics
+/// If anything is not as it must be.
 pub fn handshake(data: &[u8]) {
     let mut from = Bytes(data);
     let how = from.byte().unwrap_or(0);
