@@ -105,6 +105,8 @@ pub enum Entry {
     See(SampleId, bool),
     /// A tier does not have what it should.
     Lost(SampleId, TierId),
+    /// The tier has not kept a copy of the sample.
+    NotCopied(SampleId, TierId),
     /// What the trainer gets.
     Consume(Option<Consumed>),
     /// Staging space is free again.
@@ -320,6 +322,12 @@ impl Desk {
         self.note(|| Entry::Lost(sample, tier));
     }
 
+    /// A tier has not kept a copy of a sample that lives elsewhere.
+    pub fn not_copied(&mut self, sample: SampleId, tier: TierId) {
+        self.engine.not_copied(sample, tier);
+        self.note(|| Entry::NotCopied(sample, tier));
+    }
+
     /// What the trainer gets next.
     pub fn consume(&mut self) -> Option<Consumed> {
         let consumed = self.engine.consume(&mut self.sight);
@@ -387,6 +395,10 @@ impl Desk {
             Entry::Lost(sample, tier) => {
                 self.lost(*sample, *tier);
                 Entry::Lost(*sample, *tier)
+            }
+            Entry::NotCopied(sample, tier) => {
+                self.not_copied(*sample, *tier);
+                Entry::NotCopied(*sample, *tier)
             }
             Entry::Consume(_) => Entry::Consume(self.consume()),
             Entry::Release(bytes) => {

@@ -270,16 +270,26 @@ impl Keeper {
         catalog: &Catalog,
         holdings: &mut TierMap,
     ) {
+        match self {
+            Self::Fixed(_) => {}
+            Self::Homes(keeper) => keeper.lose(sample),
+            Self::Reuse(keeper) => keeper.stays(sample),
+        }
+        self.not_copied(sample, tier, catalog, holdings);
+    }
+
+    /// A tier does not have a copy that it should; where it lives it is all the same.
+    pub(super) fn not_copied(
+        &mut self,
+        sample: SampleId,
+        tier: TierId,
+        catalog: &Catalog,
+        holdings: &mut TierMap,
+    ) {
         let pools = match self {
             Self::Fixed(_) => &mut Vec::new(),
-            Self::Homes(keeper) => {
-                keeper.lose(sample);
-                keeper.pools()
-            }
-            Self::Reuse(keeper) => {
-                keeper.stays(sample);
-                keeper.pools()
-            }
+            Self::Homes(keeper) => keeper.pools(),
+            Self::Reuse(keeper) => keeper.pools(),
         };
         if holdings.get(sample) != Some(tier) {
             return;

@@ -503,6 +503,12 @@ impl Engine {
             .lost(sample, tier, self.ahead.catalog(), &mut self.holdings);
     }
 
+    /// A tier has not kept a copy of a sample that lives elsewhere: it is fetched from there when it is needed again.
+    pub fn not_copied(&mut self, sample: SampleId, tier: TierId) {
+        self.keeper
+            .not_copied(sample, tier, self.ahead.catalog(), &mut self.holdings);
+    }
+
     /// How much may be staged from now on; what is staged beyond it stays until it is consumed.
     pub fn limit_staging(&mut self, capacity: Bytes) {
         self.staging_capacity = capacity;

@@ -2,6 +2,7 @@
 //! has come, or refused; what others read and hand over is taken in; who is to bring something that somebody else brought is
 //! told so.
 
+use foresee_core::engine::Read;
 use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::units::Bytes;
 
@@ -27,6 +28,15 @@ impl State {
         let own = self.dealings.as_ref()?.rank;
         let home = self.course.desk.home(sample)?;
         (home.rank == own).then_some(home.tier)
+    }
+
+    /// Whether what a read keeps is a copy of what has its home on another rank: to lose it costs a fetch, no read.
+    pub(super) fn is_copy(&self, read: &Read) -> bool {
+        let Some(dealings) = self.dealings.as_ref().filter(|_| read.keep.is_some()) else {
+            return false;
+        };
+        let home = self.course.desk.home(read.sample);
+        home.is_some_and(|home| home.rank != dealings.rank)
     }
 
     /// A peer asks for a sample: it is answered at once, parked until the sample arrives, or refused.

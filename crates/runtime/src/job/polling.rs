@@ -193,6 +193,10 @@ impl State {
                 return (Some(fetch), wake | Wake::ANOTHER.when(has_more));
             }
             wake |= self.complete(&read, false, stores);
+            if let Some(tier) = read.keep.filter(|_| read.hand_over.is_some()) {
+                // Its home waits for it, and nobody has read it: that is done when it is staged.
+                self.course.desk.lost(read.sample, tier);
+            }
         }
         self.crew.lanes.wait(lane);
         (None, wake)

@@ -344,7 +344,9 @@ impl State {
             self.evict(stores);
             return Wake::NOBODY;
         };
-        if !kept {
+        if !kept && self.is_copy(read) {
+            self.course.desk.not_copied(read.sample, tier);
+        } else if !kept {
             self.course.desk.lost(read.sample, tier);
             self.ledger.counts.not_kept += 1;
         }
