@@ -61,7 +61,7 @@ impl Shared {
             match errand {
                 Errand::Send(to, message) => self.say(to, message),
                 Errand::Serve { to, sample, tier } => {
-                    let content = self.content(sample, tier);
+                    let content = self.content(to.rank, sample, tier);
                     self.served.add(content.len());
                     let answer = Answer {
                         ticket: to.ticket,
@@ -92,7 +92,7 @@ impl Shared {
                 self.change(|state| ((), state.not_sent(ask.ticket, &self.stores)));
             }
             Message::HandOver(handed) => {
-                if matches!(handed.content, Content::Sample(_)) {
+                if handed.content != Content::WillNotCome {
                     self.outbox.drop_one();
                 }
             }
@@ -101,12 +101,13 @@ impl Shared {
     }
 
     /// What a tier holds of a sample, to be sent. What it holds from before must still be what the source has.
-    fn content(&self, sample: SampleId, tier: TierId) -> Content {
+    fn content(&self, to: Rank, sample: SampleId, tier: TierId) -> Content {
         let tier = self.stores.tier(tier);
         if !self.reader.is_known(tier, sample) {
             return Content::WillNotCome;
         }
         match tier.share(sample) {
+            Shares::Block(block) if self.sees(to) && block.publish(sample) => Content::Here,
             Shares::Block(block) => Content::Sample(Payload::new(Sendable(block))),
             Shares::NotHeld => Content::WillNotCome,
             Shares::Never => {
@@ -134,12 +135,42 @@ impl Shared {
             self.will_not_come(home, sample);
             return;
         };
-        let content = Content::Sample(room.fill(payload(block, bytes)));
+        let content = match self.left_for(home.rank, sample, block, bytes) {
+            Some(left) => {
+                self.left.put(home.rank, sample, left, room);
+                Content::Here
+            }
+            None => Content::Sample(room.fill(payload(block, bytes))),
+        };
         let message = Message::HandOver(HandOver { sample, content });
         match post.send(home.rank, message, &self.own) {
             Posted::Taken => self.outbox.sent_one(bytes.len()),
-            Posted::Not => self.outbox.drop_one(),
+            Posted::Not => {
+                self.left.forget(home.rank, sample);
+                self.outbox.drop_one();
+            }
         }
+    }
+
+    /// Whether a rank has this one's memory before it.
+    fn sees(&self, rank: Rank) -> bool {
+        self.stores.arena.is_seen_by(rank)
+    }
+
+    /// Leaves a sample where its home can fetch it; none where that is on another host, or there is no room.
+    fn left_for(
+        &self,
+        home: Rank,
+        sample: SampleId,
+        block: Option<&Arc<Block>>,
+        bytes: &[u8],
+    ) -> Option<Arc<Block>> {
+        if !self.sees(home) {
+            return None;
+        }
+        let kept = block.filter(|block| block.is_kept()).cloned();
+        let left = kept.or_else(|| self.stores.arena.leave_copy(bytes))?;
+        left.publish(sample).then_some(left)
     }
 
     /// Tells a sample's home not to wait for it. If that is lost, too, there are deadlines.
@@ -156,17 +187,40 @@ impl Shared {
         }
         let here = self.look(|state| state.home_here(sample));
         let Some(number) = here else {
-            if *content == Content::WillNotCome {
-                self.change(|state| ((), state.need_not_bring(from, sample)));
+            match content {
+                Content::WillNotCome => {
+                    self.change(|state| ((), state.need_not_bring(from, sample)));
+                }
+                // It has been fetched.
+                Content::Here => self.left.forget(from, sample),
+                Content::Sample(_) => {}
             }
             return;
         };
-        if self.look(|state| state.course.desk.is_here(sample, number)) {
-            return;
+        if !self.look(|state| state.course.desk.is_here(sample, number)) {
+            self.keep_at_home(from, handed, number);
         }
+        if *content == Content::Here {
+            // Its reader need not keep it any longer.
+            let content = Content::Here;
+            self.say(from, Message::HandOver(HandOver { sample, content }));
+        }
+    }
+
+    /// Keeps a sample that lives here.
+    fn keep_at_home(&self, from: Rank, handed: &HandOver, number: TierId) {
+        let HandOver { sample, content } = handed;
+        let sample = *sample;
         let tier = self.stores.tier(number);
         let expected = self.spec.catalog.size(sample).0;
-        let kept = match content {
+        let content = match content {
+            Content::Here => {
+                let near = self.stores.near(from, sample, Bytes(expected));
+                near.map_or(Content::WillNotCome, Content::Sample)
+            }
+            other => other.clone(),
+        };
+        let kept = match &content {
             Content::Sample(payload) if payload.bytes().len() as u64 == expected => {
                 let arrived = Arrived::Buffer(payload.bytes());
                 let secured = tier.secure(arrived);
@@ -175,7 +229,7 @@ impl Shared {
                     Ok(Kept::Yes)
                 )
             }
-            Content::Sample(_) | Content::WillNotCome => false,
+            Content::Sample(_) | Content::Here | Content::WillNotCome => false,
         };
         let handed = HandedOver {
             from,
@@ -207,6 +261,7 @@ impl Receive for Ear {
 
     fn lost(&self, rank: Rank) {
         if let Some(shared) = self.0.upgrade() {
+            shared.left.forget_all(rank);
             shared.change(|state| ((), state.lost_rank(rank, &shared.stores)));
         }
     }

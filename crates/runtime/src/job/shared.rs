@@ -11,6 +11,7 @@ use super::outbox::Outbox;
 use super::post::Post;
 use super::reader::Reader;
 use super::serving::{Ear, Served};
+use super::sharing::Left;
 use super::spec::JobSpec;
 use super::state::{Ended, State};
 use super::stores::{Grant, Stores};
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(super) post: Option<Post>,
     /// What is on its way to them.
     pub(super) outbox: Arc<Outbox>,
+    /// What lies here for those of this host.
+    pub(super) left: Left,
     /// What they got from here.
     pub(super) served: Served,
     /// Until the job is closed, what other ranks send is taken in.
@@ -89,6 +92,7 @@ impl Shared {
             own: Weak::clone(own),
             post,
             outbox,
+            left: Left::new(deadline),
             served: Served::default(),
             spec: parts.spec,
             stores: parts.stores,

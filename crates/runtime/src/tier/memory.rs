@@ -112,6 +112,7 @@ impl MemoryTier {
     /// Moves what is held to the tier's part of the arena, if there is room now.
     fn moved(&self, sample: SampleId, block: &Arc<Block>) -> Option<Arc<Block>> {
         let moved = self.arena.keep_copy(block.bytes())?;
+        moved.publish(sample);
         let mut held = self.held();
         if held.is(sample, block) {
             held.insert(sample, Arc::clone(&moved));
@@ -164,6 +165,8 @@ impl Tier for MemoryTier {
         if held.bytes - held.bytes_of(sample) + len > self.capacity_bytes {
             return Ok(Kept::NoRoom);
         }
+        // Before anybody can evict it: what is on the board has a block.
+        block.publish(sample);
         let old = held.insert(sample, block);
         drop(held);
         // After the lock: its memory is given back.

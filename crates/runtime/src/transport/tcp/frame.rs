@@ -25,7 +25,7 @@ const SUM_AT: usize = HEADER_BYTES - 8;
 const MAGIC: [u8; 2] = [0xf0, 0x5e];
 
 /// Another one where frames or what they mean change.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 
 /// Bytes of a part of what is gathered: large enough to cost little, small enough to let samples through in between.
 pub(super) const PART_BYTES: usize = 256 << 10;
@@ -55,10 +55,14 @@ pub(super) enum Kind {
     Roster = 11,
     /// The sender closes this connection for want of use, and reads on until the other end has closed it, too.
     Bye = 12,
+    /// An answer without a payload: the sample lies in memory that both ends share.
+    AnswerHere = 13,
+    /// The same of a sample that is handed over, or that was fetched.
+    HandOverHere = 14,
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::Ask,
         Self::Answer,
         Self::NoAnswer,
@@ -71,6 +75,8 @@ impl Kind {
         Self::GatherGot,
         Self::Roster,
         Self::Bye,
+        Self::AnswerHere,
+        Self::HandOverHere,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {
@@ -124,7 +130,9 @@ impl Bounds {
             | Kind::Leave
             | Kind::GatherAsk
             | Kind::GatherGot
-            | Kind::Bye => 0,
+            | Kind::Bye
+            | Kind::AnswerHere
+            | Kind::HandOverHere => 0,
         };
         u64::from(len) <= most
     }

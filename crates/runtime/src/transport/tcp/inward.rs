@@ -338,6 +338,14 @@ fn message(header: Header, bytes: Vec<u8>) -> Option<Message> {
             sample,
             content: Content::WillNotCome,
         }),
+        Kind::AnswerHere => Message::Answer(Answer {
+            ticket,
+            content: Content::Here,
+        }),
+        Kind::HandOverHere => Message::HandOver(HandOver {
+            sample,
+            content: Content::Here,
+        }),
         Kind::Done => Message::Done(Done { report: bytes }),
         _ => return None,
     };
