@@ -33,6 +33,11 @@ mod neighbour;
 mod passing;
 mod pins;
 mod shown;
+#[cfg(all(test, not(any(feature = "shuttle", miri))))]
+mod tests;
+
+#[cfg(all(test, feature = "shuttle"))]
+pub(crate) use self::passing::within_a_process;
 
 pub(crate) use self::board::{Entry, Place};
 pub(crate) use self::card::{Card, Listener};

@@ -46,6 +46,25 @@ impl Neighbour {
         })
     }
 
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(super) fn within_a_process(
+        samples: u32,
+        board: &super::board::Board,
+        memory: &[File],
+        pins: Pins,
+        line: Line,
+    ) -> io::Result<Self> {
+        let memory = memory.iter().map(Seen::new);
+        Ok(Self {
+            samples,
+            board: board.view(),
+            memory: memory.collect::<io::Result<_>>()?,
+            pins,
+            line,
+            is_doubted: AtomicBool::new(false),
+        })
+    }
+
     /// A sample of so many bytes that lies there, which stays as long as what is returned; none where it does not.
     fn take(self: &Arc<Self>, sample: SampleId, len: usize) -> Option<Borrowed> {
         // Most that are not there are seen not to be, without a mark.

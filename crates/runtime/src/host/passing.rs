@@ -120,6 +120,35 @@ pub(crate) fn exchange(
     })
 }
 
+/// What a holder, rank 0, and a reader of its memory have, in one process: for schedules, which know no others.
+#[cfg(all(test, feature = "shuttle"))]
+pub(crate) fn within_a_process(
+    samples: u32,
+    memory: &[File],
+) -> io::Result<(Exchanged, Exchanged)> {
+    let (one, other) = UnixStream::pair()?;
+    let [one, other] = [one, other].map(|stream| Line(Arc::new(stream)));
+    let board = Board::new(samples)?;
+    let pins = Pins::new(samples)?;
+    let reader = Reader {
+        rank: Rank(1),
+        pins: pins.view(samples),
+        line: one,
+        sees: true,
+    };
+    let holder = Neighbour::within_a_process(samples, &board, memory, pins, other)?;
+    let exchanged = |board, readers, neighbours| Exchanged {
+        shown: Shown::new(board, readers),
+        neighbours: Neighbours::new(neighbours),
+        failed: Vec::new(),
+    };
+    let own = Board::new(samples)?;
+    Ok((
+        exchanged(board, vec![reader], Vec::new()),
+        exchanged(own, Vec::new(), vec![Some(Arc::new(holder))]),
+    ))
+}
+
 /// An exchange under way.
 struct Table<'a> {
     transport: &'a dyn Transport,
