@@ -21,6 +21,8 @@
 //!
 //! A sample that has to get to its home is left in an area for that, published likewise, and fetched by its home (`job`).
 //!
+//! What a rank keeps on disk the others read in its file (`files`), where it tells them that it lies.
+//!
 //! # Who is on a host
 //!
 //! Ranks with the same boot id, namespaces of network and mounts, and user (`card`), which could in fact hand each other
@@ -29,6 +31,7 @@
 mod board;
 mod card;
 mod cells;
+mod files;
 mod neighbour;
 mod passing;
 mod pins;
@@ -41,6 +44,7 @@ pub(crate) use self::passing::within_a_process;
 
 pub(crate) use self::board::{Entry, Place};
 pub(crate) use self::card::{Card, Listener};
+pub(crate) use self::files::Files;
 pub(crate) use self::neighbour::{Borrowed, Neighbours};
 pub(crate) use self::passing::{Exchanged, Offer, exchange};
 pub(crate) use self::shown::Shown;

@@ -155,6 +155,12 @@ impl Neighbours {
         None
     }
 
+    /// Whether a rank is of this host.
+    pub(crate) fn has(&self, rank: Rank) -> bool {
+        let by_rank = whole(self.by_rank.read());
+        by_rank.get(rank.index()).is_some_and(Option::is_some)
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         whole(self.by_rank.read()).iter().flatten().count()

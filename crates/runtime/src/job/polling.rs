@@ -370,7 +370,7 @@ impl State {
             Supply::Source(home) => (None, home),
             Supply::Here(payload) => (Some(payload).filter(|_| is_from_peer), read.hand_over),
         };
-        let is_near = came.as_ref().is_some_and(|came| came.block().is_some());
+        let is_near = came.as_ref().is_some_and(|came| came.is_near());
         let way = if is_near { way.through(true) } else { way };
         let queued = Queued {
             slot,

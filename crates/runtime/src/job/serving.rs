@@ -14,7 +14,7 @@ use super::post::Posted;
 use super::shared::Shared;
 use crate::arena::Block;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::tier::{Arrived, Found, Kept, Shared as Shares};
+use crate::tier::{Arrived, Found, Kept, Shared as Shares, Tier};
 use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive};
 
 /// A block as it is sent.
@@ -110,14 +110,50 @@ impl Shared {
             Shares::Block(block) if self.sees(to) && block.publish(sample) => Content::Here,
             Shares::Block(block) => Content::Sample(Payload::new(Sendable(block))),
             Shares::NotHeld => Content::WillNotCome,
-            Shares::Never => {
-                let mut bytes = vec![0; self.spec.catalog.size(sample).0 as usize];
-                match tier.read(sample, &mut bytes) {
-                    Ok(Found::Yes) => Content::Sample(Payload::new(bytes)),
-                    Ok(Found::NotHeld) | Err(_) => Content::WillNotCome,
-                }
-            }
+            Shares::Never => self.content_of_file(to, sample, tier),
         }
+    }
+
+    /// What a tier on disk holds of a sample. A rank of this host reads it itself, or gets it through memory.
+    fn content_of_file(&self, to: Rank, sample: SampleId, tier: &dyn Tier) -> Content {
+        let is_near = self.sees(to);
+        if let Some(at) = tier.in_file(sample).filter(|_| is_near) {
+            return Content::InFile(at);
+        }
+        let mut bytes = vec![0; self.spec.catalog.size(sample).0 as usize];
+        match tier.read(sample, &mut bytes) {
+            Ok(Found::Yes) => {}
+            Ok(Found::NotHeld) | Err(_) => return Content::WillNotCome,
+        }
+        let room = is_near.then(|| self.outbox.room(bytes.len()));
+        let left = room.flatten().and_then(|room| {
+            let left = self.left_for(to, sample, None, &bytes)?;
+            self.left.put(to, sample, left, room);
+            Some(Content::Here)
+        });
+        left.unwrap_or_else(|| Content::Sample(Payload::new(bytes)))
+    }
+
+    /// The answer of a rank of this host that told in which file a sample lies, with the sample.
+    fn read_file(&self, from: Rank, answer: Answer) -> Answer {
+        let Answer { ticket, content } = answer;
+        let Content::InFile(at) = content else {
+            return Answer { ticket, content };
+        };
+        let neighbours = self.stores.arena.neighbours();
+        let is_near = neighbours.is_some_and(|neighbours| neighbours.has(from));
+        let wanted = self.look(|state| {
+            let dealings = state.dealings.as_ref()?;
+            dealings.asked.wanted(from, ticket)
+        });
+        let read = wanted.filter(|_| is_near).and_then(|(_, bytes)| {
+            let read = self.files.read(&at, bytes.0 as usize);
+            read.ok().flatten()
+        });
+        let content = read.map_or(Content::WillNotCome, |bytes| {
+            Content::Sample(Payload::of_file(bytes))
+        });
+        Answer { ticket, content }
     }
 
     /// Hands a sample that was read to its home. What there is no room for is not sent: the home need not wait for it.
@@ -193,7 +229,7 @@ impl Shared {
                 }
                 // It has been fetched.
                 Content::Here => self.left.forget(from, sample),
-                Content::Sample(_) => {}
+                Content::Sample(_) | Content::InFile(_) => {}
             }
             return;
         };
@@ -229,7 +265,7 @@ impl Shared {
                     Ok(Kept::Yes)
                 )
             }
-            Content::Sample(_) | Content::Here | Content::WillNotCome => false,
+            Content::Sample(_) | Content::Here | Content::InFile(_) | Content::WillNotCome => false,
         };
         let handed = HandedOver {
             from,
@@ -252,6 +288,7 @@ impl Receive for Ear {
         match message {
             Message::Ask(ask) => shared.change(|state| ((), state.asked_by(from, ask))),
             Message::Answer(answer) => {
+                let answer = shared.read_file(from, answer);
                 shared.change(|state| ((), state.answered(from, answer, &shared.stores)));
             }
             Message::HandOver(handed) => shared.keep_handed_over(from, &handed),

@@ -18,6 +18,7 @@ use super::stores::{Grant, Stores};
 use super::wake::{Call, Wake};
 use super::work::Worker;
 use crate::fork;
+use crate::host::Files;
 use crate::pool::{Member, Pool, Work};
 use crate::tier::forbid_writes;
 use crate::trace::Trace;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(super) outbox: Arc<Outbox>,
     /// What lies here for those of this host.
     pub(super) left: Left,
+    /// What they keep on disk.
+    pub(super) files: Files,
     /// What they got from here.
     pub(super) served: Served,
     /// Until the job is closed, what other ranks send is taken in.
@@ -93,6 +96,7 @@ impl Shared {
             post,
             outbox,
             left: Left::new(deadline),
+            files: Files::default(),
             served: Served::default(),
             spec: parts.spec,
             stores: parts.stores,

@@ -195,7 +195,7 @@ impl<T> Asked<T> {
                 self.counts.garbled += 1;
                 self.refused(request)
             }
-            Content::Here | Content::WillNotCome => self.refused(request),
+            Content::Here | Content::InFile(_) | Content::WillNotCome => self.refused(request),
         }
     }
 

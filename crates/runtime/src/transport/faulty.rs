@@ -231,7 +231,7 @@ fn garbled(message: Message) -> Message {
             }
             Content::Sample(Payload::new(bytes))
         }
-        Content::Here | Content::WillNotCome => Content::WillNotCome,
+        Content::Here | Content::InFile(_) | Content::WillNotCome => Content::WillNotCome,
     };
     match message {
         Message::Ask(ask) => Message::Ask(ask),

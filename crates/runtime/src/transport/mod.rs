@@ -32,6 +32,7 @@ use std::time::Duration;
 use foresee_core::ids::{Rank, SampleId};
 
 use crate::arena::Block;
+use crate::tier::InFile;
 pub use tcp::{Meeting, Mesh, MeshError};
 
 /// Names a job among all that the ranks of a world run: what belongs together carries the same one on all of them.
@@ -51,6 +52,8 @@ enum Bytes {
     Any(Arc<dyn AsRef<[u8]> + Send + Sync>),
     /// In memory of this host that nobody can write.
     Block(Arc<Block>),
+    /// From a file of another rank of this host.
+    Read(Arc<[u8]>),
 }
 
 impl Payload {
@@ -64,10 +67,20 @@ impl Payload {
         Self(Bytes::Block(block))
     }
 
-    /// Where it lies, if it was not sent.
+    /// A sample that was read where its holder has it.
+    pub(crate) fn of_file(bytes: Vec<u8>) -> Self {
+        Self(Bytes::Read(bytes.into()))
+    }
+
+    /// Whether it came without being sent.
+    pub(crate) fn is_near(&self) -> bool {
+        !matches!(self.0, Bytes::Any(_))
+    }
+
+    /// Where it lies, if it is used there.
     pub(crate) fn block(&self) -> Option<&Arc<Block>> {
         match &self.0 {
-            Bytes::Any(_) => None,
+            Bytes::Any(_) | Bytes::Read(_) => None,
             Bytes::Block(block) => Some(block),
         }
     }
@@ -77,6 +90,7 @@ impl Payload {
         match &self.0 {
             Bytes::Any(bytes) => (**bytes).as_ref(),
             Bytes::Block(block) => block.bytes(),
+            Bytes::Read(bytes) => bytes,
         }
     }
 }
@@ -101,6 +115,8 @@ pub enum Content {
     /// Nothing, as it need not be sent: it is on the sender's board (`crate::host`), where who gets this sees it. From a home
     /// to who has handed a sample over so: it has been fetched.
     Here,
+    /// Nothing, as who gets this reads it there itself.
+    InFile(InFile),
     /// Nothing, now or later: it cannot be read, was lost, or there is no room to wait for it.
     WillNotCome,
 }
@@ -110,14 +126,14 @@ impl Content {
     pub fn len(&self) -> usize {
         match self {
             Self::Sample(payload) => payload.bytes().len(),
-            Self::Here | Self::WillNotCome => 0,
+            Self::Here | Self::InFile(_) | Self::WillNotCome => 0,
         }
     }
 
     /// How many of them were sent.
     pub fn sent_bytes(&self) -> u64 {
         match self {
-            Self::Sample(payload) if payload.block().is_some() => 0,
+            Self::Sample(payload) if payload.is_near() => 0,
             other => other.len() as u64,
         }
     }

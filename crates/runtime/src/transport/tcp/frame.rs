@@ -33,6 +33,9 @@ pub(super) const PART_BYTES: usize = 256 << 10;
 /// Bytes of a piece of the roster.
 pub(super) const ROSTER_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes of where a sample lies: two numbers and a path.
+pub(super) const IN_FILE_BYTES_MAX: usize = 16 + 4096;
+
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -59,10 +62,12 @@ pub(super) enum Kind {
     AnswerHere = 13,
     /// The same of a sample that is handed over, or that was fetched.
     HandOverHere = 14,
+    /// An answer that says in which file the sample lies.
+    AnswerInFile = 15,
 }
 
 impl Kind {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Ask,
         Self::Answer,
         Self::NoAnswer,
@@ -77,6 +82,7 @@ impl Kind {
         Self::Bye,
         Self::AnswerHere,
         Self::HandOverHere,
+        Self::AnswerInFile,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {
@@ -124,6 +130,7 @@ impl Bounds {
             Kind::Done => REPORT_BYTES_MAX as u64,
             Kind::GatherPart => PART_BYTES as u64,
             Kind::Roster => ROSTER_BYTES_MAX as u64,
+            Kind::AnswerInFile => IN_FILE_BYTES_MAX as u64,
             Kind::Ask
             | Kind::NoAnswer
             | Kind::NoHandOver

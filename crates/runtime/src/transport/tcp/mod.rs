@@ -285,6 +285,13 @@ impl Handle {
                     Out::large(Header::new(with, key, number), payload)
                 }
                 Content::Here => Out::small(Header::new(here, key, number)),
+                Content::InFile(at) => match near::encode(&at) {
+                    Some(place) => {
+                        let header = Header::new(Kind::AnswerInFile, key, number);
+                        Out::large(header, Payload::new(place))
+                    }
+                    None => Out::small(Header::new(without, key, number)),
+                },
                 // What nobody would take does not come.
                 Content::Sample(_) | Content::WillNotCome => {
                     Out::small(Header::new(without, key, number))
