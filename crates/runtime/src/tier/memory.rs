@@ -2,7 +2,8 @@
 //! is staged from here is a second share of its block, and one that is evicted lives on until its last user is done.
 //!
 //! Nobody can write to that part of the arena. A sample that finds no room there, because evicted ones are still in use, is
-//! held for the time being in memory of its own, which nobody else ever has: it moves when there is room.
+//! held for the time being where samples lie for other ranks of the host, or in memory of its own, which nobody else ever
+//! has: it moves when there is room.
 
 use crate::sync::{Mutex, whole};
 use std::collections::HashMap;
@@ -100,13 +101,25 @@ impl MemoryTier {
             return Some(block);
         }
         let moved = self.moved(sample, &block);
-        Some(moved.unwrap_or_else(|| block.copy()))
+        Some(moved.unwrap_or_else(|| {
+            if block.is_read_only() {
+                block
+            } else {
+                block.copy()
+            }
+        }))
     }
 
     /// A copy of a sample that found no room: what is held of it from before makes way.
     fn in_place_of(&self, sample: SampleId, data: &[u8]) -> Option<Arc<Block>> {
         self.evict(sample);
-        self.arena.keep_copy(data)
+        self.copied(data)
+    }
+
+    /// A copy where it is to stay, or where it can stay for the time being.
+    fn copied(&self, data: &[u8]) -> Option<Arc<Block>> {
+        let kept = self.arena.keep_copy(data);
+        kept.or_else(|| self.arena.leave_copy(data))
     }
 
     /// Moves what is held to the tier's part of the arena, if there is room now.
@@ -193,11 +206,11 @@ impl Tier for MemoryTier {
         match arrived {
             Arrived::Block(block) if block.is_kept() => Secured::Block(Arc::clone(block)),
             Arrived::Block(block) => {
-                let copy = self.arena.keep_copy(block.bytes());
+                let copy = self.copied(block.bytes());
                 Secured::Block(copy.unwrap_or_else(|| block.copy()))
             }
             Arrived::Buffer(bytes) => {
-                let copy = self.arena.keep_copy(bytes);
+                let copy = self.copied(bytes);
                 copy.map_or(Secured::Nothing, Secured::Block)
             }
         }
