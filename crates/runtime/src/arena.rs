@@ -462,12 +462,12 @@ impl Filling {
             return Arc::new(self.block);
         };
         let arena = Arc::clone(&self.block.arena);
-        let area = self.block.area();
+        let shared_in = self.block.area();
         let block = match self.block.write(buffer.bytes()) {
             Ok(()) => Arc::new(self.block),
             Err(_) => arena.own_copy(buffer.bytes()),
         };
-        if let Some(area) = area {
+        if let Some(area) = shared_in {
             arena.memory(area).put_back(buffer);
         }
         block

@@ -85,7 +85,7 @@ impl Kept {
 
     /// What other processes are given to read it, stripe by stripe.
     pub(crate) fn files(&self) -> io::Result<Vec<File>> {
-        let files = self.stripes.iter().filter_map(|stripe| stripe.pages.file());
+        let files = self.stripes.iter().map(|stripe| stripe.pages.file());
         files.collect()
     }
 

@@ -120,12 +120,12 @@ impl Pages {
         Private::new(bytes as usize).map(Self::Private)
     }
 
-    /// What other processes are given to read it; none where they cannot.
-    pub(crate) fn file(&self) -> Option<io::Result<File>> {
+    /// What other processes are given to read it.
+    pub(crate) fn file(&self) -> io::Result<File> {
         match self {
             #[cfg(any(test, miri))]
-            Self::Private(_) => None,
-            Self::Shared(memory) => Some(read_only(&memory.file)),
+            Self::Private(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Shared(memory) => read_only(&memory.file),
         }
     }
 

@@ -109,23 +109,17 @@ impl Listener {
 }
 
 fn wait_for(socket: &UnixListener, left: Duration) -> io::Result<()> {
-    let timeout = Timespec {
-        tv_sec: left.as_secs() as _,
-        tv_nsec: left.subsec_nanos().into(),
-    };
+    let timeout = Timespec::try_from(left).ok();
     let mut watched = [PollFd::new(socket, PollFlags::IN)];
-    match poll(&mut watched, Some(&timeout)) {
+    match poll(&mut watched, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(cause) => Err(cause.into()),
     }
 }
 
 fn address(name: &[u8; NAME_BYTES]) -> io::Result<SocketAddr> {
-    let mut text = String::from("foresee-");
-    for byte in name {
-        text.push_str(&format!("{byte:02x}"));
-    }
-    SocketAddr::from_abstract_name(text)
+    let number = u128::from_le_bytes(*name);
+    SocketAddr::from_abstract_name(format!("foresee-{number:032x}"))
 }
 
 /// A name that nobody else has.

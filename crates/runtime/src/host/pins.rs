@@ -25,7 +25,7 @@ pub(super) struct Pins(Cells<AtomicU16>);
 impl Pins {
     /// Nothing, of so many samples.
     pub(super) fn new(samples: u32) -> io::Result<Self> {
-        Cells::new(counts(samples)).map(|cells| Self(cells))
+        Cells::new(counts(samples)).map(Self)
     }
 
     /// What the holder is given to look at it.

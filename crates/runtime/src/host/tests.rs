@@ -1,6 +1,8 @@
 //! Real processes that share their memory: what a reader has stays as it is, whatever its holder does; who is killed costs
 //! nothing but its own.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixStream;
@@ -338,7 +340,7 @@ fn what_a_reader_has_is_not_used_again_until_its_process_is_gone() {
         assert!(started.elapsed() < PATIENCE, "its pins hold for ever");
         thread::sleep(Duration::from_millis(1));
     }
-    let places = len(sample).next_multiple_of(64) / 64;
+    let places = len(sample).div_ceil(64);
     assert_eq!(room(), without + places);
 }
 

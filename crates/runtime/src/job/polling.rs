@@ -317,8 +317,12 @@ impl State {
         if let (Way::Peer { rank, .. }, Supply::Planned) = (way, supply) {
             return Located::AtPeer(rank);
         }
-        if let (Way::Peer { .. }, Supply::Here(payload), None) = (way, supply, read.keep)
+        // Where samples are handed to their homes, what is kept here of others' is a copy, which memory of this host need not
+        // have: it is no nearer.
+        let is_needed = read.keep.is_some() && !self.course.desk.hands_over();
+        if let (Way::Peer { .. }, Supply::Here(payload)) = (way, supply)
             && let Some(block) = payload.block()
+            && !is_needed
         {
             return Located::InMemory(Arc::clone(block));
         }
@@ -370,7 +374,7 @@ impl State {
             Supply::Source(home) => (None, home),
             Supply::Here(payload) => (Some(payload).filter(|_| is_from_peer), read.hand_over),
         };
-        let is_near = came.as_ref().is_some_and(|came| came.is_near());
+        let is_near = came.as_ref().is_some_and(Payload::is_near);
         let way = if is_near { way.through(true) } else { way };
         let queued = Queued {
             slot,
@@ -391,6 +395,10 @@ impl State {
 
     fn stage_in_place(&mut self, slot: u64, read: &Read, block: Arc<Block>) -> Wake {
         self.course.desk.complete(read);
+        if let Some(tier) = read.keep {
+            // It is used where another rank keeps it.
+            self.course.desk.lost(read.sample, tier);
+        }
         let now = Instant::now();
         let origin = Way::of(read).through(block.is_near()).origin();
         let staged = Staged {
