@@ -99,11 +99,13 @@ pub struct Peers {
 /// How ranks reach each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// As they can.
+    /// As they can: those of a host by memory that they share, others by TCP.
     #[default]
     Auto,
-    /// By TCP.
+    /// By TCP, also on one host.
     Tcp,
+    /// As they can; where ranks of a host cannot share memory that is said.
+    Shared,
     /// Not at all: each serves itself.
     None,
 }
@@ -114,6 +116,7 @@ impl Transport {
         match self {
             Self::Auto => "auto",
             Self::Tcp => "tcp",
+            Self::Shared => "shared",
             Self::None => "none",
         }
     }
@@ -174,6 +177,7 @@ impl Peers {
             &[
                 ("auto", Transport::Auto),
                 ("tcp", Transport::Tcp),
+                ("shared", Transport::Shared),
                 ("none", Transport::None),
             ],
         )?;

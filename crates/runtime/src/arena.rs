@@ -5,18 +5,26 @@
 //! space returns when the last share is dropped. A sample that finds no room in the staging buffer, because the trainer
 //! holds on to what it was given, gets memory of its own: it is always better to go on than to wait for ever.
 //!
+//! Other ranks of the host may read what is kept, too (`crate::host`): a block that they may know of is withdrawn before its
+//! space returns, which then waits for those who still use it. Blocks of theirs are used here likewise, where they lie. What
+//! is read for another rank of the host is left for it in an area of its own.
+//!
 //! Whoever has a staged sample can write to it, whatever we say, and only harms itself: staged blocks have one user.
 //! Kept ones have many, and nobody can write there.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, whole};
-use crate::tier::Stay;
-use std::sync::Arc;
+use std::fs::File;
+use std::sync::{Arc, OnceLock};
+
+use foresee_core::ids::{Rank, SampleId};
 
 use crate::extents::Extents;
 use crate::fork::{self, Watch};
+use crate::host::{self, Borrowed, Entry, Exchanged, Neighbours, Shown};
 use crate::kept::{Buffer, Kept, Space};
 use crate::pages::{Pages, Private};
+use crate::tier::Stay;
 
 /// Places begin at multiples of this: a cache line, so that two threads never write to the same one.
 pub(crate) const ALIGN: u64 = 64;
@@ -28,8 +36,18 @@ pub(crate) struct Arena {
     kept: Option<Kept>,
     /// What is there for alignment, beyond the budget.
     alignment_bytes: u64,
+    /// Where samples lie that others of the host fetch; made when there are any.
+    left: OnceLock<Kept>,
+    /// What is shared with them, once it is.
+    sharing: OnceLock<Sharing>,
     children: Watch,
     free: Mutex<Free>,
+}
+
+/// What ranks of a host have of each other.
+struct Sharing {
+    shown: Shown,
+    neighbours: Neighbours,
 }
 
 struct Free {
@@ -37,19 +55,44 @@ struct Free {
     /// before memory that nobody has touched yet.
     staged: Extents,
     kept: Space,
-    /// Kept ones that children of this process may still look at.
-    inherited: Vec<Inherited>,
+    left: Space,
+    /// Kept and left ones that somebody may still look at.
+    withheld: Vec<Withheld>,
+    /// Other ranks' that children of this process may still look at.
+    resting: Vec<(Borrowed, Children)>,
+    /// So many of these are there when it is looked next whether they do.
+    resting_most: usize,
 }
 
-/// A place that the trainer held while this process forked.
+/// A place that is not used again as long as somebody may look at it.
 #[derive(Clone, Copy)]
-struct Inherited {
+struct Withheld {
+    area: Area,
     offset: u64,
     len: u64,
+    /// Children of this process.
+    children: Option<Children>,
+    /// Other ranks, which know it as this sample.
+    pinned: Option<SampleId>,
+}
+
+/// Children that saw what the trainer held while this process forked.
+#[derive(Clone, Copy)]
+struct Children {
     /// Forks up to when it was lent first, and until it was free again.
     after: u32,
     until: u32,
 }
+
+/// Memory that other ranks can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Area {
+    Kept,
+    Left,
+}
+
+/// Places of other ranks that rest at least before it is looked whether they still must.
+const RESTING_LEAST: usize = 64;
 
 /// What a memory tier is to hold.
 #[derive(Clone, Copy, Default)]
@@ -66,9 +109,12 @@ enum Place {
     Staged {
         offset: u64,
     },
-    Kept {
+    Shared {
+        area: Area,
         offset: u64,
     },
+    /// In another rank's memory.
+    Near(Borrowed),
     Own(Box<[u8]>),
     /// Memory of a batch that the staging buffer has no room for.
     Map(Private),
@@ -111,12 +157,17 @@ impl Arena {
         let free = Mutex::new(Free {
             staged: Extents::new(staging_bytes),
             kept: space,
-            inherited: Vec::new(),
+            left: Space::default(),
+            withheld: Vec::new(),
+            resting: Vec::new(),
+            resting_most: RESTING_LEAST,
         });
         Ok(Arc::new(Self {
             staging,
             kept,
             alignment_bytes,
+            left: OnceLock::new(),
+            sharing: OnceLock::new(),
             children: Watch::new(),
             free,
         }))
@@ -142,33 +193,107 @@ impl Arena {
 
     /// A place in the memory tier, if there is room now.
     pub(crate) fn keep(self: &Arc<Self>, len: usize, stay: Stay) -> Option<Filling> {
-        let offset = self.take_kept(aligned(len as u64), stay)?;
-        Some(self.filling(Place::Kept { offset }, len))
+        self.share_in(Area::Kept, len, stay)
     }
 
     /// A copy in the memory tier, if there is room now.
     pub(crate) fn keep_copy(self: &Arc<Self>, data: &[u8], stay: Stay) -> Option<Arc<Block>> {
-        let Filling { block, .. } = self.keep(data.len(), stay)?;
+        self.copy_to(Area::Kept, data, stay)
+    }
+
+    /// A copy where other ranks of the host fetch it, if there is room now.
+    pub(crate) fn leave_copy(self: &Arc<Self>, data: &[u8]) -> Option<Arc<Block>> {
+        self.copy_to(Area::Left, data, Stay::Lasting)
+    }
+
+    fn share_in(self: &Arc<Self>, area: Area, len: usize, stay: Stay) -> Option<Filling> {
+        let offset = self.take(area, aligned(len as u64), stay)?;
+        let mut filling = self.filling(Place::Shared { area, offset }, len);
+        filling.block.stay = stay;
+        Some(filling)
+    }
+
+    fn copy_to(self: &Arc<Self>, area: Area, data: &[u8], stay: Stay) -> Option<Arc<Block>> {
+        let Filling { block, .. } = self.share_in(area, data.len(), stay)?;
         block.write(data).ok()?;
         Some(Arc::new(block))
     }
 
-    fn take_kept(&self, len: u64, stay: Stay) -> Option<u64> {
+    fn take(&self, area: Area, len: u64, stay: Stay) -> Option<u64> {
         let mut free = self.free();
-        if let Some(offset) = free.kept.take(len, stay) {
+        if let Some(offset) = free.space(area).take(len, stay) {
             return Some(offset);
         }
-        let lives = |place: &Inherited| self.children.may_live(place.after, place.until);
-        let (still, over): (Vec<_>, Vec<_>) = free.inherited.iter().copied().partition(lives);
-        free.inherited = still;
+        if free.withheld.is_empty() {
+            return None;
+        }
+        let sharing = self.sharing.get();
+        if let Some(sharing) = sharing {
+            sharing.shown.forget_the_dead();
+        }
+        let is_in_use = |place: &Withheld| {
+            let is_used = |sample| sharing.is_some_and(|sharing| sharing.shown.is_used(sample));
+            let may_look = |children: Children| self.may_live(children);
+            place.children.is_some_and(may_look) || place.pinned.is_some_and(is_used)
+        };
+        let (still, over): (Vec<_>, Vec<_>) = free.withheld.iter().copied().partition(is_in_use);
+        free.withheld = still;
         for place in &over {
-            free.kept.give_back(place.offset, place.len);
+            free.space(place.area).give_back(place.offset, place.len);
         }
         if over.is_empty() {
             None
         } else {
-            free.kept.take(len, stay)
+            free.space(area).take(len, stay)
         }
+    }
+
+    fn may_live(&self, children: Children) -> bool {
+        self.children.may_live(children.after, children.until)
+    }
+
+    /// What is offered to other ranks of the host: the memory of kept samples, and of up to so many bytes that are left for
+    /// them. Once.
+    pub(crate) fn offer(&self, left_bytes: u64, largest: u64) -> std::io::Result<Vec<File>> {
+        let left = Kept::new(aligned(left_bytes), aligned(largest), Pages::new)?;
+        let mut files = self.kept.as_ref().map_or(Ok(Vec::new()), Kept::files)?;
+        files.extend(left.files()?);
+        self.free().left = left.space();
+        let is_first = self.left.set(left).is_ok();
+        assert!(is_first, "memory is offered once");
+        Ok(files)
+    }
+
+    /// What was offered can be seen by others from now on, and theirs from here.
+    pub(crate) fn share(&self, exchanged: Exchanged) {
+        let sharing = Sharing {
+            shown: exchanged.shown,
+            neighbours: exchanged.neighbours,
+        };
+        let is_first = self.sharing.set(sharing).is_ok();
+        assert!(is_first, "memory is shared once");
+    }
+
+    /// Whether a rank sees what is kept here.
+    pub(crate) fn is_seen_by(&self, rank: Rank) -> bool {
+        let sharing = self.sharing.get();
+        sharing.is_some_and(|sharing| sharing.shown.is_seen_by(rank))
+    }
+
+    /// Ranks of this host.
+    pub(crate) fn neighbours(&self) -> Option<&Neighbours> {
+        self.sharing.get().map(|sharing| &sharing.neighbours)
+    }
+
+    /// A sample of so many bytes that lies in the memory of another rank of this host, to be used there.
+    pub(crate) fn near(
+        self: &Arc<Self>,
+        rank: Rank,
+        sample: SampleId,
+        len: usize,
+    ) -> Option<Arc<Block>> {
+        let borrowed = self.neighbours()?.take(rank, sample, len)?;
+        Some(self.filling(Place::Near(borrowed), len).share())
     }
 
     /// Memory apart from the arena.
@@ -177,8 +302,10 @@ impl Arena {
     }
 
     /// A copy apart from the arena.
-    fn own_copy(self: &Arc<Self>, data: &[u8]) -> Arc<Block> {
-        self.filling(Place::Own(data.into()), data.len()).share()
+    fn own_copy(self: &Arc<Self>, data: &[u8], stay: Stay) -> Arc<Block> {
+        let mut filling = self.filling(Place::Own(data.into()), data.len());
+        filling.block.stay = stay;
+        filling.share()
     }
 
     /// Places for the samples of a batch, `len` bytes each and one after the other, in the staging buffer if there is room
@@ -220,7 +347,9 @@ impl Arena {
             arena: Arc::clone(self),
             place,
             len,
+            stay: Stay::Lasting,
             lent_after: AtomicU32::new(NEVER),
+            told: Mutex::new(None),
         };
         Filling {
             block,
@@ -228,12 +357,29 @@ impl Arena {
         }
     }
 
-    /// The memory of kept samples, for who has a place there.
-    fn kept(&self) -> &Kept {
-        let Some(kept) = &self.kept else {
+    /// The memory of an area, for who has a place there.
+    fn memory(&self, area: Area) -> &Kept {
+        let memory = match area {
+            Area::Kept => self.kept.as_ref(),
+            Area::Left => self.left.get(),
+        };
+        let Some(memory) = memory else {
             unreachable!("a place is in memory that is there")
         };
-        kept
+        memory
+    }
+
+    /// A place as other ranks know it: pieces are in the order in which they were offered.
+    fn as_offered(&self, area: Area, offset: u64) -> host::Place {
+        let (piece, offset) = self.memory(area).within(offset);
+        let before = match area {
+            Area::Kept => 0,
+            Area::Left => self.kept.as_ref().map_or(0, Kept::len),
+        };
+        host::Place {
+            piece: before as u8 + piece,
+            offset,
+        }
     }
 
     fn free(&self) -> crate::sync::MutexGuard<'_, Free> {
@@ -269,9 +415,9 @@ impl Arena {
         unsafe_code,
         reason = "threads fill different parts of one mapping at the same time"
     )]
-    fn kept_bytes(&self, offset: u64, len: usize) -> &[u8] {
+    fn shared_bytes(&self, area: Area, offset: u64, len: usize) -> &[u8] {
         // SAFETY: as in `staged`.
-        unsafe { std::slice::from_raw_parts(self.kept().address(offset), len) }
+        unsafe { std::slice::from_raw_parts(self.memory(area).address(offset), len) }
     }
 
     #[allow(
@@ -279,8 +425,8 @@ impl Arena {
         clippy::mut_from_ref,
         reason = "threads fill different parts of one mapping at the same time"
     )]
-    fn kept_bytes_mut(&self, offset: u64, len: usize) -> Option<&mut [u8]> {
-        let address = self.kept().address_mut(offset, len)?;
+    fn shared_bytes_mut(&self, area: Area, offset: u64, len: usize) -> Option<&mut [u8]> {
+        let address = self.memory(area).address_mut(offset, len)?;
         // SAFETY: as in `staged_mut`.
         Some(unsafe { std::slice::from_raw_parts_mut(address, len) })
     }
@@ -305,17 +451,17 @@ impl Filling {
             Place::Own(memory) => memory,
             Place::Staged { offset } => arena.staged_mut(*offset, len),
             // One that was begun with a buffer goes on with it.
-            Place::Kept { offset } => match arena
-                .kept_bytes_mut(*offset, len)
+            Place::Shared { area, offset } => match arena
+                .shared_bytes_mut(*area, *offset, len)
                 .filter(|_| self.buffer.is_none())
             {
                 Some(bytes) => bytes,
                 None => self
                     .buffer
-                    .get_or_insert_with(|| arena.kept().buffer(len))
+                    .get_or_insert_with(|| arena.memory(*area).buffer(len))
                     .bytes_mut(),
             },
-            Place::Map(_) => &mut [],
+            Place::Map(_) | Place::Near(_) => &mut [],
         }
     }
 
@@ -332,11 +478,15 @@ impl Filling {
         let Some(buffer) = self.buffer.take() else {
             return Arc::new(self.block);
         };
+        let arena = Arc::clone(&self.block.arena);
+        let shared_in = self.block.area();
         let block = match self.block.write(buffer.bytes()) {
             Ok(()) => Arc::new(self.block),
-            Err(_) => self.block.arena.own_copy(buffer.bytes()),
+            Err(_) => arena.own_copy(buffer.bytes(), self.block.stay),
         };
-        block.arena.kept().put_back(buffer);
+        if let Some(area) = shared_in {
+            arena.memory(area).put_back(buffer);
+        }
         block
     }
 }
@@ -394,8 +544,12 @@ pub struct Block {
     arena: Arc<Arena>,
     place: Place,
     len: usize,
+    /// How long it is kept, where it is.
+    stay: Stay,
     /// How many forks there had been when it was lent to who held it during another one.
     lent_after: AtomicU32,
+    /// What other ranks know it as, and what they were told.
+    told: Mutex<Option<(SampleId, Entry)>>,
 }
 
 /// No fork: none has this number.
@@ -425,7 +579,15 @@ impl Block {
         match &self.place {
             Place::Own(memory) => &memory[at..at + len],
             Place::Staged { offset } => self.arena.staged(offset + at as u64, len),
-            Place::Kept { offset } => self.arena.kept_bytes(offset + at as u64, len),
+            Place::Shared { area, offset } => {
+                self.arena.shared_bytes(*area, offset + at as u64, len)
+            }
+            // SAFETY: the range lies within what was borrowed, which has the block's length, in memory that is mapped as long
+            // as it is borrowed. Its holder does not write there while it is pinned, which it is as long as this lives:
+            // it was pinned before it was found, and the holder looks at pins after it withdraws what it wants to use again.
+            Place::Near(borrowed) => unsafe {
+                std::slice::from_raw_parts(borrowed.address().add(at), len)
+            },
             // SAFETY: the range lies within the mapping, which has the block's length. Pieces of a batch do not overlap,
             // and who reads one has it from `Part::share`, after it was written.
             Place::Map(memory) => unsafe {
@@ -448,22 +610,27 @@ impl Block {
             Place::Map(memory) => unsafe {
                 std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), len)
             },
-            Place::Kept { .. } | Place::Own(_) => {
+            Place::Shared { .. } | Place::Near(_) | Place::Own(_) => {
                 unreachable!("memory of one sample alone has no parts")
             }
         }
     }
 
-    /// A copy with memory of its own.
-    pub(crate) fn copy(&self) -> Arc<Self> {
-        self.arena.own_copy(self.bytes())
+    /// A copy with memory of its own, which is to be kept for so long.
+    pub(crate) fn copy(&self, stay: Stay) -> Arc<Self> {
+        self.arena.own_copy(self.bytes(), stay)
+    }
+
+    /// For how long it is kept, if it is.
+    pub(crate) fn stay(&self) -> Stay {
+        self.stay
     }
 
     /// Writes a sample that is to be kept to its place.
     fn write(&self, data: &[u8]) -> std::io::Result<()> {
         match &self.place {
-            Place::Kept { offset } => self.arena.kept().write(*offset, data),
-            _ => unreachable!("only kept samples are written so"),
+            Place::Shared { area, offset } => self.arena.memory(*area).write(*offset, data),
+            _ => unreachable!("only samples that others may read are written so"),
         }
     }
 
@@ -476,7 +643,41 @@ impl Block {
 
     /// Whether it is in the memory tier's part.
     pub(crate) fn is_kept(&self) -> bool {
-        matches!(self.place, Place::Kept { .. })
+        self.area() == Some(Area::Kept)
+    }
+
+    /// Whether it lies in another rank's memory.
+    pub(crate) fn is_near(&self) -> bool {
+        matches!(self.place, Place::Near(_))
+    }
+
+    /// Whether nobody can write to it.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.area().is_some() || self.is_near()
+    }
+
+    fn area(&self) -> Option<Area> {
+        match self.place {
+            Place::Shared { area, .. } => Some(area),
+            _ => None,
+        }
+    }
+
+    /// It is whole, and a sample: other ranks of the host may use it where it lies, until it is dropped. False where they
+    /// cannot.
+    pub(crate) fn publish(&self, sample: SampleId) -> bool {
+        let Place::Shared { area, offset } = self.place else {
+            return false;
+        };
+        let Some(sharing) = self.arena.sharing.get() else {
+            return false;
+        };
+        let place = self.arena.as_offered(area, offset);
+        // One at a time: what is told last is what is on the board.
+        let mut told = whole(self.told.lock());
+        let entry = sharing.shown.publish(sample, place);
+        *told = entry.map(|entry| (sample, entry));
+        told.is_some()
     }
 
     /// Whether it has memory of its own.
@@ -487,29 +688,81 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        match self.place {
-            Place::Staged { offset } => self
-                .arena
-                .free()
-                .staged
-                .give_back(offset, aligned(self.len as u64)),
-            Place::Kept { offset } => {
-                let len = aligned(self.len as u64);
-                let after = *self.lent_after.get_mut();
+        let after = *self.lent_after.get_mut();
+        let children = (after != NEVER).then(|| Children {
+            after,
+            until: fork::forks(),
+        });
+        match std::mem::replace(&mut self.place, Place::Own(Box::default())) {
+            Place::Staged { offset } => {
                 let mut free = self.arena.free();
-                if after == NEVER {
-                    free.kept.give_back(offset, len);
-                } else {
-                    free.inherited.push(Inherited {
-                        offset,
-                        len,
-                        after,
-                        until: fork::forks(),
-                    });
+                free.staged.give_back(offset, aligned(self.len as u64));
+            }
+            Place::Shared { area, offset } => {
+                let place = Withheld {
+                    area,
+                    offset,
+                    len: aligned(self.len as u64),
+                    children,
+                    pinned: self.withdraw(),
+                };
+                self.arena.free().vacate(place);
+            }
+            Place::Near(borrowed) => {
+                if let Some(children) = children {
+                    self.arena.rest(borrowed, children);
                 }
             }
             Place::Own(_) | Place::Map(_) => {}
         }
+    }
+}
+
+impl Block {
+    /// Other ranks do not find it any more. The sample that they know it as, if they may still use it.
+    fn withdraw(&mut self) -> Option<SampleId> {
+        let (sample, entry) = whole(self.told.get_mut()).take()?;
+        let sharing = self.arena.sharing.get()?;
+        let is_free = sharing.shown.withdraw(sample, entry);
+        (!is_free).then_some(sample)
+    }
+}
+
+impl Free {
+    fn space(&mut self, area: Area) -> &mut Space {
+        match area {
+            Area::Kept => &mut self.kept,
+            Area::Left => &mut self.left,
+        }
+    }
+
+    /// A place is not in use any more, but for those who may still look at it.
+    fn vacate(&mut self, place: Withheld) {
+        if place.children.is_none() && place.pinned.is_none() {
+            self.space(place.area).give_back(place.offset, place.len);
+        } else {
+            self.withheld.push(place);
+        }
+    }
+}
+
+impl Arena {
+    /// A sample of another rank that children of this process may still look at stays where it is meanwhile. Whether they
+    /// live is looked at now and then.
+    fn rest(&self, borrowed: Borrowed, children: Children) {
+        let mut free = self.free();
+        free.resting.push((borrowed, children));
+        if free.resting.len() < free.resting_most {
+            return;
+        }
+        let all = std::mem::take(&mut free.resting);
+        let (still, over): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|(_, children)| self.may_live(*children));
+        free.resting_most = RESTING_LEAST.max(2 * still.len());
+        free.resting = still;
+        drop(free);
+        drop(over);
     }
 }
 

@@ -17,6 +17,7 @@
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, whole};
+use std::fs::File;
 use std::io;
 
 use crate::arena::ALIGN;
@@ -77,6 +78,23 @@ impl Kept {
     /// All of it, free.
     pub(crate) fn space(&self) -> Space {
         Space::new(self.stripes.len(), self.stripe_bytes, 0)
+    }
+
+    /// What other processes are given to read it, stripe by stripe.
+    pub(crate) fn files(&self) -> io::Result<Vec<File>> {
+        let files = self.stripes.iter().map(|stripe| stripe.pages.file());
+        files.collect()
+    }
+
+    /// The stripe of a place, and where in it that is.
+    pub(crate) fn within(&self, offset: u64) -> (u8, u64) {
+        let stripe = (offset / self.stripe_bytes) as u8;
+        (stripe, offset % self.stripe_bytes)
+    }
+
+    /// How many stripes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.stripes.len()
     }
 
     /// What lies there, for all to see.

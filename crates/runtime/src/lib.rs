@@ -5,6 +5,7 @@ pub mod dataset;
 pub mod desk;
 pub mod extents;
 pub mod fork;
+mod host;
 pub mod job;
 mod kept;
 pub mod machine;

@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -119,6 +120,15 @@ impl Pages {
         Private::new(bytes as usize).map(Self::Private)
     }
 
+    /// What other processes are given to read it.
+    pub(crate) fn file(&self) -> io::Result<File> {
+        match self {
+            #[cfg(any(test, miri))]
+            Self::Private(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Shared(memory) => read_only(&memory.file),
+        }
+    }
+
     /// Where everybody sees what is there.
     pub(crate) fn seen(&self) -> *const u8 {
         match self {
@@ -181,6 +191,42 @@ impl Pages {
                 Ok(retry_on_intr(allocate)?)
             }
         }
+    }
+}
+
+/// The same file, for who must not write it.
+pub(crate) fn read_only(file: &File) -> io::Result<File> {
+    // A descriptor that is duplicated would be open for writing, too.
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Whether a file has at least so many bytes, and always will.
+pub(crate) fn is_whole(file: &File, bytes: u64) -> io::Result<bool> {
+    let seals = rustix::fs::fcntl_get_seals(file)?;
+    Ok(seals.contains(SealFlags::SHRINK) && file.metadata()?.len() >= bytes)
+}
+
+/// Memory of another process, which can be read here.
+pub(crate) struct Seen(MmapRaw);
+
+impl Seen {
+    /// As it was handed over. Refused where it could shrink: who reads it would be ended.
+    pub(crate) fn new(file: &File) -> io::Result<Self> {
+        let bytes = file.metadata()?.len();
+        if !is_whole(file, bytes)? {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        MmapOptions::new()
+            .len(bytes as usize)
+            .map_raw_read_only(file)
+            .map(Self)
+    }
+
+    /// Where a range lies; none where it is not within.
+    pub(crate) fn range(&self, offset: u64, len: usize) -> Option<*const u8> {
+        let end = offset.checked_add(len as u64)?;
+        let is_within = end <= self.0.len() as u64;
+        is_within.then(|| self.0.as_ptr().wrapping_add(offset as usize))
     }
 }
 

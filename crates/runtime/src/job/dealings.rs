@@ -15,6 +15,7 @@ use foresee_core::units::Bytes;
 use super::outbox::Outbox;
 use super::peer_stats::{Faults, FetchTimes, Moved, PeerStats, Report};
 use super::slots::Decoded;
+use super::stores::Stores;
 use crate::peers::{Asked, NotAsked, Parked, Waiting as Parker};
 use crate::transport::{Answer, Content, HandOver, Message};
 
@@ -231,6 +232,18 @@ impl Dealings {
             .asked
             .probe(rank, sample, bytes, Wanted { at: now, purpose });
         self.send(rank, Message::Ask(ask));
+    }
+
+    /// An answer that says that a sample lies in memory of this host, with the sample; or that it is not there after all.
+    pub(super) fn looked_up(&self, from: Rank, answer: Answer, stores: &Stores) -> Answer {
+        let Answer { ticket, content } = answer;
+        if content != Content::Here {
+            return Answer { ticket, content };
+        }
+        let wanted = self.asked.wanted(from, ticket);
+        let near = wanted.and_then(|(sample, bytes)| stores.near(from, sample, bytes));
+        let content = near.map_or(Content::WillNotCome, Content::Sample);
+        Answer { ticket, content }
     }
 
     /// A rank was heard, by whatever message.

@@ -57,7 +57,7 @@ impl Samples {
 impl Lease {
     /// A sample with a loan of its own.
     pub(super) fn alone(shared: &Arc<Shared>, gathered: Gathered) -> Self {
-        let unsettled = if gathered.piece.block().is_kept() {
+        let unsettled = if gathered.piece.block().is_read_only() {
             Samples::Several(Vec::new())
         } else {
             Samples::One(gathered.sample)
@@ -86,7 +86,7 @@ impl Lease {
 
     /// Whether others have it, too, so that its memory cannot be written.
     pub fn is_shared(&self) -> bool {
-        self.piece.block().is_kept()
+        self.piece.block().is_read_only()
     }
 
     /// From here to the end of another sample of the same batch.

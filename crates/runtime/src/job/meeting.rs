@@ -18,7 +18,9 @@ use sha2::{Digest as _, Sha256};
 use super::Job;
 use super::agreement::{Agreed, AgreementError, Apart, Table};
 use super::error::JobError;
+use super::sharing;
 use super::spec::JobSpec;
+use crate::arena::Arena;
 use crate::dataset::Dataset;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
@@ -205,6 +207,8 @@ pub(super) struct Brought {
     pub(super) brief: Brief,
     /// What its tiers hold.
     pub(super) held: Vec<(SampleId, TierId)>,
+    /// Where it keeps samples.
+    pub(super) arena: Arc<Arena>,
 }
 
 impl Peers {
@@ -314,7 +318,12 @@ impl Peers {
     }
 
     fn met(&self, brought: Brought) -> Stage {
-        let Brought { spec, brief, held } = brought;
+        let Brought {
+            spec,
+            brief,
+            held,
+            arena,
+        } = brought;
         let Ok(policy) = spec.policy() else {
             return Stage::Alone;
         };
@@ -330,7 +339,10 @@ impl Peers {
             transport: &*transport,
             patience: meeting.patience,
         };
-        let agreed = table.agree(brief, &held);
+        let agreed = table.agree(brief, &held).and_then(|agreed| {
+            sharing::share(&spec, &*transport, &arena, meeting.patience)?;
+            Ok(agreed)
+        });
         meeting.note(matches!(agreed, Err(Apart::Late)));
         match agreed {
             Ok(agreed) => Stage::Agreed(Arc::new(agreed), transport),

@@ -35,7 +35,7 @@ pub(super) struct Outbox {
 impl Outbox {
     /// For a job with so large a staging buffer, and samples of so many bytes at most.
     pub(super) fn new(staging_bytes: u64, largest_bytes: u64, pool: Arc<Pool>) -> Arc<Self> {
-        let full_bytes = (staging_bytes / PART).max(LEAST_BYTES);
+        let full_bytes = Self::full_bytes(staging_bytes);
         let under_way = largest_bytes.saturating_mul(UNDER_WAY_MAX);
         Arc::new(Self {
             full_bytes,
@@ -45,6 +45,11 @@ impl Outbox {
             sent: [AtomicU64::new(0), AtomicU64::new(0)],
             pool,
         })
+    }
+
+    /// How many bytes fill it, beside so large a staging buffer.
+    pub(super) fn full_bytes(staging_bytes: u64) -> u64 {
+        (staging_bytes / PART).max(LEAST_BYTES)
     }
 
     /// Whether nothing more is to be read ahead for others.

@@ -84,6 +84,10 @@ impl State {
                 Wake::NOBODY
             };
         };
+        if let Some(payload) = stores.near(home.rank, sample, awaited.bytes()) {
+            // Nobody has to be asked.
+            return self.awaited_came(sample, slot, payload, stores);
+        }
         let Some(dealings) = &mut self.dealings else {
             return Wake::NOBODY;
         };
@@ -124,6 +128,7 @@ impl State {
             return Wake::NOBODY;
         };
         dealings.heard(from);
+        let answer = dealings.looked_up(from, answer, stores);
         let garbled = dealings.asked.counts().garbled;
         let answered = dealings.asked.answered(from, answer);
         let garbled = dealings.asked.counts().garbled - garbled;
@@ -171,25 +176,35 @@ impl State {
             let now = dealings.clock.now();
             dealings.times.add(now.saturating_duration_since(at));
         }
-        self.course.desk.see(sample, true);
         match purpose {
             Purpose::Probe => Wake::NOBODY,
             Purpose::AtHome { slot, read, part } => {
+                self.course.desk.see(sample, true);
                 self.begin_resumed(slot, read, part, Supply::Here(payload), stores)
             }
-            Purpose::Awaited { slot } => {
-                let Some(waiting) = self.course.awaiting.take_slot(sample, slot) else {
-                    return Wake::NOBODY;
-                };
-                if let Some(read) = self.course.desk.resume(&waiting.awaited) {
-                    let supply = Supply::Here(payload);
-                    return self.begin_resumed(slot, read, waiting.part, supply, stores);
-                }
-                // This rank reads it itself at present; that wakes the slot.
-                self.course.awaiting.insert(waiting);
-                Wake::NOBODY
-            }
+            Purpose::Awaited { slot } => self.awaited_came(sample, slot, payload, stores),
         }
+    }
+
+    /// A sample that a slot waits for is at its home, and here, too.
+    fn awaited_came(
+        &mut self,
+        sample: SampleId,
+        slot: u64,
+        payload: Payload,
+        stores: &Stores,
+    ) -> Wake {
+        self.course.desk.see(sample, true);
+        let Some(waiting) = self.course.awaiting.take_slot(sample, slot) else {
+            return Wake::NOBODY;
+        };
+        if let Some(read) = self.course.desk.resume(&waiting.awaited) {
+            let supply = Supply::Here(payload);
+            return self.begin_resumed(slot, read, waiting.part, supply, stores);
+        }
+        // This rank reads it itself at present; that wakes the slot.
+        self.course.awaiting.insert(waiting);
+        Wake::NOBODY
     }
 
     /// A sample does not come from its home: it is read from the source, and handed to its home if that helps.
@@ -244,6 +259,9 @@ impl State {
 
     /// A rank is gone: nobody is left to answer.
     pub(super) fn lost_rank(&mut self, rank: Rank, stores: &Stores) -> Wake {
+        if let Some(neighbours) = stores.arena.neighbours() {
+            neighbours.lost(rank);
+        }
         if let Some(dealings) = &mut self.dealings {
             dealings.parked.forget(rank);
             dealings.falls_silent(rank, true);

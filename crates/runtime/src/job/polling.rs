@@ -71,6 +71,18 @@ struct Begun {
     supply: Supply,
 }
 
+/// What is to come from another rank of this host, and lies there, is here already.
+fn nearer(read: &Read, supply: Supply, stores: &Stores) -> Supply {
+    let Supply::Planned = supply else {
+        return supply;
+    };
+    let Way::Peer { rank, .. } = Way::of(read) else {
+        return supply;
+    };
+    let near = stores.near(rank, read.sample, read.bytes);
+    near.map_or(supply, Supply::Here)
+}
+
 impl State {
     /// The next read for a thread, if a lane has one and a thread to spare.
     pub(super) fn take_task(&mut self, stores: &Stores) -> (Option<Fetch>, Wake) {
@@ -275,7 +287,8 @@ impl State {
         };
         match due {
             Due::Read(read) => {
-                let located = self.locate(&read, &Supply::Planned, starving, stores);
+                let supply = nearer(&read, Supply::Planned, stores);
+                let located = self.locate(&read, &supply, starving, stores);
                 let slot = match located {
                     Located::NoRoom => return None,
                     _ => self.course.slots.push(Slot::Pending),
@@ -287,7 +300,7 @@ impl State {
                     slot,
                     read,
                     part,
-                    supply: Supply::Planned,
+                    supply,
                 };
                 Some(self.begin(begun, located, Place::Last))
             }
@@ -316,6 +329,15 @@ impl State {
         };
         if let (Way::Peer { rank, .. }, Supply::Planned) = (way, supply) {
             return Located::AtPeer(rank);
+        }
+        // Where samples are handed to their homes, what is kept here of others' is a copy, which memory of this host need not
+        // have: it is no nearer.
+        let is_needed = read.keep.is_some() && !self.course.desk.hands_over();
+        if let (Way::Peer { .. }, Supply::Here(payload)) = (way, supply)
+            && let Some(block) = payload.block()
+            && !is_needed
+        {
+            return Located::InMemory(Arc::clone(block));
         }
         if let Way::Tier(tier) = way {
             match stores.tier(tier).share(read.sample) {
@@ -353,7 +375,10 @@ impl State {
             Located::InMemory(block) if part.is_none() => {
                 return self.stage_in_place(slot, &read, block);
             }
-            Located::InMemory(block) => (Way::of(&read), Raw::Held(block)),
+            Located::InMemory(block) => {
+                let way = Way::of(&read);
+                (way.through(block.is_near()), Raw::Held(block))
+            }
             Located::ToRead(way, raw) => (way, raw),
         };
         let is_from_peer = matches!(way, Way::Peer { .. });
@@ -362,6 +387,8 @@ impl State {
             Supply::Source(home) => (None, home),
             Supply::Here(payload) => (Some(payload).filter(|_| is_from_peer), read.hand_over),
         };
+        let is_near = came.as_ref().is_some_and(Payload::is_near);
+        let way = if is_near { way.through(true) } else { way };
         let queued = Queued {
             slot,
             read,
@@ -381,15 +408,20 @@ impl State {
 
     fn stage_in_place(&mut self, slot: u64, read: &Read, block: Arc<Block>) -> Wake {
         self.course.desk.complete(read);
+        if let Some(tier) = read.keep {
+            // It is used where another rank keeps it.
+            self.course.desk.lost(read.sample, tier);
+        }
         let now = Instant::now();
+        let origin = Way::of(read).through(block.is_near()).origin();
         let staged = Staged {
             piece: Piece::whole(block),
             sample: read.sample,
-            origin: read.origin,
+            origin,
             fetched: now,
             ready: now,
         };
-        self.ledger.read(read, read.origin, Seconds::ZERO);
+        self.ledger.read(read, origin, Seconds::ZERO);
         self.course.slots.fill(slot, Slot::Ready(staged));
         self.course.note_in_place();
         self.wants.arrived(slot)
@@ -426,6 +458,7 @@ impl State {
         stores: &Stores,
     ) -> Wake {
         self.evict(stores);
+        let supply = nearer(&read, supply, stores);
         let starving = self.is_starving_at(slot);
         let located = self.locate(&read, &supply, starving, stores);
         if let Located::AtPeer(rank) = located {

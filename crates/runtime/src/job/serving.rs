@@ -14,7 +14,7 @@ use super::post::Posted;
 use super::shared::Shared;
 use crate::arena::Block;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::tier::{Arrived, Found, Kept, Shared as Shares, Stay};
+use crate::tier::{Arrived, Found, Kept, Shared as Shares, Stay, Tier};
 use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive};
 
 /// A peer that has asked for less is served from disks, however small this rank's staging buffer is: its own may be larger.
@@ -150,7 +150,7 @@ impl Shared {
                 self.change(|state| ((), state.not_sent(ask.ticket, &self.stores)));
             }
             Message::HandOver(handed) => {
-                if matches!(handed.content, Content::Sample(_)) {
+                if handed.content != Content::WillNotCome {
                     self.outbox.drop_one();
                 }
             }
@@ -165,19 +165,56 @@ impl Shared {
             return Content::WillNotCome;
         }
         match tier.share(sample) {
+            Shares::Block(block) if self.sees(to) && block.publish(sample) => Content::Here,
             Shares::Block(block) => Content::Sample(Payload::new(Sendable(block))),
             Shares::NotHeld => Content::WillNotCome,
-            Shares::Never => {
-                let size = self.spec.catalog.size(sample).0;
-                let Some(mut copied) = self.served.memory(to, size) else {
-                    return Content::WillNotCome;
-                };
-                match tier.read(sample, &mut copied.bytes) {
-                    Ok(Found::Yes) => Content::Sample(Payload::new(copied)),
-                    Ok(Found::NotHeld) | Err(_) => Content::WillNotCome,
-                }
-            }
+            Shares::Never => self.content_of_file(to, sample, tier),
         }
+    }
+
+    /// What a tier on disk holds of a sample. A rank of this host reads it itself, or gets it through memory.
+    fn content_of_file(&self, to: Rank, sample: SampleId, tier: &dyn Tier) -> Content {
+        let is_near = self.sees(to);
+        if let Some(at) = tier.in_file(sample).filter(|_| is_near) {
+            return Content::InFile(at);
+        }
+        let size = self.spec.catalog.size(sample).0;
+        let Some(mut copied) = self.served.memory(to, size) else {
+            return Content::WillNotCome;
+        };
+        match tier.read(sample, &mut copied.bytes) {
+            Ok(Found::Yes) => {}
+            Ok(Found::NotHeld) | Err(_) => return Content::WillNotCome,
+        }
+        let room = is_near.then(|| self.outbox.room(copied.bytes.len()));
+        let left = room.flatten().and_then(|room| {
+            let left = self.left_for(to, sample, None, &copied.bytes)?;
+            self.left.put(to, sample, left, room);
+            Some(Content::Here)
+        });
+        left.unwrap_or_else(|| Content::Sample(Payload::new(copied)))
+    }
+
+    /// The answer of a rank of this host that told in which file a sample lies, with the sample.
+    fn read_file(&self, from: Rank, answer: Answer) -> Answer {
+        let Answer { ticket, content } = answer;
+        let Content::InFile(at) = content else {
+            return Answer { ticket, content };
+        };
+        let neighbours = self.stores.arena.neighbours();
+        let is_near = neighbours.is_some_and(|neighbours| neighbours.has(from));
+        let wanted = self.look(|state| {
+            let dealings = state.dealings.as_ref()?;
+            dealings.asked.wanted(from, ticket)
+        });
+        let read = wanted.filter(|_| is_near).and_then(|(_, bytes)| {
+            let read = self.files.read(&at, bytes.0 as usize);
+            read.ok().flatten()
+        });
+        let content = read.map_or(Content::WillNotCome, |bytes| {
+            Content::Sample(Payload::of_file(bytes))
+        });
+        Answer { ticket, content }
     }
 
     /// Hands a sample that was read to its home. What there is no room for is not sent: the home need not wait for it.
@@ -195,12 +232,42 @@ impl Shared {
             self.will_not_come(home, sample);
             return;
         };
-        let content = Content::Sample(room.fill(payload(block, bytes)));
+        let content = match self.left_for(home.rank, sample, block, bytes) {
+            Some(left) => {
+                self.left.put(home.rank, sample, left, room);
+                Content::Here
+            }
+            None => Content::Sample(room.fill(payload(block, bytes))),
+        };
         let message = Message::HandOver(HandOver { sample, content });
         match post.send(home.rank, message, &self.own) {
             Posted::Taken => self.outbox.sent_one(bytes.len()),
-            Posted::Not => self.outbox.drop_one(),
+            Posted::Not => {
+                self.left.forget(home.rank, sample);
+                self.outbox.drop_one();
+            }
         }
+    }
+
+    /// Whether a rank has this one's memory before it.
+    fn sees(&self, rank: Rank) -> bool {
+        self.stores.arena.is_seen_by(rank)
+    }
+
+    /// Leaves a sample where its home can fetch it; none where that is on another host, or there is no room.
+    fn left_for(
+        &self,
+        home: Rank,
+        sample: SampleId,
+        block: Option<&Arc<Block>>,
+        bytes: &[u8],
+    ) -> Option<Arc<Block>> {
+        if !self.sees(home) {
+            return None;
+        }
+        let kept = block.filter(|block| block.is_kept()).cloned();
+        let left = kept.or_else(|| self.stores.arena.leave_copy(bytes))?;
+        left.publish(sample).then_some(left)
     }
 
     /// Tells a sample's home not to wait for it. If that is lost, too, there are deadlines.
@@ -217,17 +284,40 @@ impl Shared {
         }
         let here = self.look(|state| state.home_here(sample));
         let Some(number) = here else {
-            if *content == Content::WillNotCome {
-                self.change(|state| ((), state.need_not_bring(from, sample)));
+            match content {
+                Content::WillNotCome => {
+                    self.change(|state| ((), state.need_not_bring(from, sample)));
+                }
+                // It has been fetched.
+                Content::Here => self.left.forget(from, sample),
+                Content::Sample(_) | Content::InFile(_) => {}
             }
             return;
         };
-        if self.look(|state| state.course.desk.is_here(sample, number)) {
-            return;
+        if !self.look(|state| state.course.desk.is_here(sample, number)) {
+            self.keep_at_home(from, handed, number);
         }
+        if *content == Content::Here {
+            // Its reader need not keep it any longer.
+            let content = Content::Here;
+            self.say(from, Message::HandOver(HandOver { sample, content }));
+        }
+    }
+
+    /// Keeps a sample that lives here.
+    fn keep_at_home(&self, from: Rank, handed: &HandOver, number: TierId) {
+        let HandOver { sample, content } = handed;
+        let sample = *sample;
         let tier = self.stores.tier(number);
         let expected = self.spec.catalog.size(sample).0;
-        let kept = match content {
+        let content = match content {
+            Content::Here => {
+                let near = self.stores.near(from, sample, Bytes(expected));
+                near.map_or(Content::WillNotCome, Content::Sample)
+            }
+            other => other.clone(),
+        };
+        let kept = match &content {
             Content::Sample(payload) if payload.bytes().len() as u64 == expected => {
                 let arrived = Arrived::Buffer(payload.bytes());
                 let secured = tier.secure(arrived, Stay::Lasting);
@@ -236,7 +326,7 @@ impl Shared {
                     Ok(Kept::Yes)
                 )
             }
-            Content::Sample(_) | Content::WillNotCome => false,
+            Content::Sample(_) | Content::Here | Content::InFile(_) | Content::WillNotCome => false,
         };
         let handed = HandedOver {
             from,
@@ -259,6 +349,7 @@ impl Receive for Ear {
         match message {
             Message::Ask(ask) => shared.change(|state| ((), state.asked_by(from, ask))),
             Message::Answer(answer) => {
+                let answer = shared.read_file(from, answer);
                 shared.change(|state| ((), state.answered(from, answer, &shared.stores)));
             }
             Message::HandOver(handed) => shared.keep_handed_over(from, &handed),
@@ -268,6 +359,7 @@ impl Receive for Ear {
 
     fn lost(&self, rank: Rank) {
         if let Some(shared) = self.0.upgrade() {
+            shared.left.forget_all(rank);
             shared.change(|state| ((), state.lost_rank(rank, &shared.stores)));
         }
     }

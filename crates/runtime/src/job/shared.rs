@@ -11,12 +11,14 @@ use super::outbox::Outbox;
 use super::post::Post;
 use super::reader::Reader;
 use super::serving::{Ear, Served};
+use super::sharing::Left;
 use super::spec::JobSpec;
 use super::state::{Ended, State};
 use super::stores::{Grant, Stores};
 use super::wake::{Call, Wake};
 use super::work::Worker;
 use crate::fork;
+use crate::host::Files;
 use crate::pool::{Member, Pool, Work};
 use crate::tier::forbid_writes;
 use crate::trace::Trace;
@@ -34,6 +36,10 @@ pub(crate) struct Shared {
     pub(super) post: Option<Post>,
     /// What is on its way to them.
     pub(super) outbox: Arc<Outbox>,
+    /// What lies here for those of this host.
+    pub(super) left: Left,
+    /// What they keep on disk.
+    pub(super) files: Files,
     /// What they got from here.
     pub(super) served: Served,
     /// Until the job is closed, what other ranks send is taken in.
@@ -91,6 +97,8 @@ impl Shared {
             own: Weak::clone(own),
             post,
             outbox,
+            left: Left::new(deadline),
+            files: Files::default(),
             served,
             spec: parts.spec,
             stores: parts.stores,

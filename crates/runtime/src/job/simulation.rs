@@ -461,7 +461,9 @@ fn take_in(actor: &mut Actor, from: Rank, message: Message) {
                         .keep_secured(sample, arrived, secured, None);
                     matches!(kept, Ok(Kept::Yes))
                 }
-                Content::Sample(_) | Content::WillNotCome => false,
+                Content::Sample(_) | Content::Here | Content::InFile(_) | Content::WillNotCome => {
+                    false
+                }
             };
             let handed = HandedOver {
                 from,

@@ -110,7 +110,13 @@ impl Job {
         let capacities = opened.stores.capacities();
         let brief = spec.brief(self.orders(), course, &capacities, &[])?;
         let held = opened.held.clone();
-        peers.seek(Brought { spec, brief, held })?;
+        let arena = Arc::clone(&opened.stores.arena);
+        peers.seek(Brought {
+            spec,
+            brief,
+            held,
+            arena,
+        })?;
         *place = Some(opened);
         Ok(())
     }

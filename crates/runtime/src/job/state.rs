@@ -366,6 +366,14 @@ impl State {
     pub(super) fn lost(&mut self, sample: SampleId, tier: TierId) {
         self.course.desk.lost(sample, tier);
         self.ledger.counts.lost += 1;
+        self.tell_lost(sample, tier);
+    }
+
+    /// Who asked for a sample that is not at its home here any more is told: nobody is to bring it once more.
+    fn tell_lost(&mut self, sample: SampleId, tier: TierId) {
+        if let Some(own) = self.dealings.as_ref().map(|dealings| dealings.rank) {
+            self.tell_parked(sample, tier, false, own);
+        }
     }
 
     /// Drops what the engine has evicted: nobody reads it any more.
@@ -394,6 +402,7 @@ impl State {
         if self.course.number() == course && stores.tier(tier).give_up(sample) {
             self.course.desk.lost(sample, tier);
             self.ledger.counts.not_kept += 1;
+            self.tell_lost(sample, tier);
         }
     }
 

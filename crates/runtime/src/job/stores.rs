@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use foresee_config::Config;
 use foresee_core::engine::Read;
-use foresee_core::ids::{SampleId, TierId};
+use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::units::Bytes;
 
 use crate::arena::{Arena, Filling};
 use crate::pool::Pool;
 use crate::tier::{Place, Stay, Tier};
+use crate::transport::Payload;
 
 /// Memory of the process's budget for kept samples; given back when it is dropped.
 pub(super) struct Grant {
@@ -88,6 +89,9 @@ impl Stores {
     /// Lets go of what other jobs may want.
     pub(super) fn close(&self) {
         let close = || self.tiers.iter().for_each(|tier| tier.close());
+        if let Some(neighbours) = self.arena.neighbours() {
+            neighbours.leave();
+        }
         // Most jobs have memory only, and need no thread to let go of it.
         if self.tiers.iter().any(|tier| tier.writes_files()) {
             aside(close);
@@ -101,6 +105,12 @@ impl Stores {
         for (tier, spare) in self.tiers.iter().zip(spare.iter().skip(1)) {
             tier.divide(*spare);
         }
+    }
+
+    /// A sample that lies in the memory of another rank of this host.
+    pub(super) fn near(&self, rank: Rank, sample: SampleId, bytes: Bytes) -> Option<Payload> {
+        let block = self.arena.near(rank, sample, bytes.0 as usize)?;
+        Some(Payload::of_block(block))
     }
 
     /// All that the tiers hold.

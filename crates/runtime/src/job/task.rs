@@ -93,6 +93,18 @@ impl Way {
         }
     }
 
+    /// The same, where what came from another rank lies in memory of this host, or does not.
+    pub(super) fn through(self, memory: bool) -> Self {
+        match self {
+            Self::Peer { rank, tier, .. } => Self::Peer {
+                rank,
+                tier,
+                is_near: memory,
+            },
+            other @ (Self::Tier(_) | Self::Source) => other,
+        }
+    }
+
     /// As it is counted.
     pub(super) fn origin(self) -> Origin {
         match self {

@@ -182,7 +182,7 @@ impl<T> Asked<T> {
     pub fn answered(&mut self, from: Rank, answer: Answer) -> Answered<T> {
         let Answer { ticket, content } = answer;
         self.heard(from);
-        self.counts.traffic_bytes += content.len() as u64;
+        self.counts.traffic_bytes += content.sent_bytes();
         let Some(request) = self.close(from, ticket) else {
             return Answered::Ignored;
         };
@@ -195,8 +195,14 @@ impl<T> Asked<T> {
                 self.counts.garbled += 1;
                 self.refused(request)
             }
-            Content::WillNotCome => self.refused(request),
+            Content::Here | Content::InFile(_) | Content::WillNotCome => self.refused(request),
         }
+    }
+
+    /// What is wanted by a request that is open at this rank, and how long it is.
+    pub fn wanted(&self, from: Rank, ticket: Ticket) -> Option<(SampleId, Bytes)> {
+        let request = self.open.get(&ticket)?;
+        (request.rank == from).then_some((request.sample, request.bytes))
     }
 
     /// A request could not be sent: it counts as refused, but neither was the rank heard, nor does it say anything of the

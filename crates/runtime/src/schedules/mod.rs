@@ -9,6 +9,8 @@ mod arena;
 #[cfg(test)]
 mod disk;
 #[cfg(test)]
+mod host;
+#[cfg(test)]
 mod pool;
 #[cfg(test)]
 mod transport;

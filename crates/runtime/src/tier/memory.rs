@@ -2,7 +2,8 @@
 //! is staged from here is a second share of its block, and one that is evicted lives on until its last user is done.
 //!
 //! Nobody can write to that part of the arena. A sample that finds no room there, because evicted ones are still in use, is
-//! held for the time being in memory of its own, which nobody else ever has: it moves when there is room.
+//! held for the time being where samples lie for other ranks of the host, or in memory of its own, which nobody else ever
+//! has: it moves when there is room.
 
 use crate::sync::{Mutex, whole};
 use std::collections::HashMap;
@@ -100,19 +101,38 @@ impl MemoryTier {
             return Some(block);
         }
         let moved = self.moved(sample, &block);
-        Some(moved.unwrap_or_else(|| block.copy()))
+        Some(moved.unwrap_or_else(|| {
+            if block.is_read_only() {
+                block
+            } else {
+                block.copy(block.stay())
+            }
+        }))
     }
 
     /// A copy of a sample that found no room: what is held of it from before makes way.
     fn in_place_of(&self, sample: SampleId, data: &[u8]) -> Option<Arc<Block>> {
-        self.evict(sample);
-        self.arena.keep_copy(data, Stay::Passing)
+        let old = self.held().remove(sample);
+        // Where nothing was held there was no room for what stays, either.
+        let stay = old.as_ref().map_or(Stay::Passing, |old| old.stay());
+        drop(old);
+        self.copied(data, stay)
+    }
+
+    /// A copy where it is to stay. What lives here can stay elsewhere for the time being; a copy of what lives on another rank
+    /// is not worth that.
+    fn copied(&self, data: &[u8], stay: Stay) -> Option<Arc<Block>> {
+        let kept = self.arena.keep_copy(data, stay);
+        match stay {
+            Stay::Lasting => kept.or_else(|| self.arena.leave_copy(data)),
+            Stay::Passing => kept,
+        }
     }
 
     /// Moves what is held to the tier's part of the arena, if there is room now.
     fn moved(&self, sample: SampleId, block: &Arc<Block>) -> Option<Arc<Block>> {
-        // What stays has always found its room: this is a copy, if they lie apart.
-        let moved = self.arena.keep_copy(block.bytes(), Stay::Passing)?;
+        let moved = self.arena.keep_copy(block.bytes(), block.stay())?;
+        moved.publish(sample);
         let mut held = self.held();
         if held.is(sample, block) {
             held.insert(sample, Arc::clone(&moved));
@@ -165,6 +185,8 @@ impl Tier for MemoryTier {
         if held.bytes - held.bytes_of(sample) + len > self.capacity_bytes {
             return Ok(Kept::NoRoom);
         }
+        // Before anybody can evict it: what is on the board has a block.
+        block.publish(sample);
         let old = held.insert(sample, block);
         drop(held);
         // After the lock: its memory is given back.
@@ -195,11 +217,11 @@ impl Tier for MemoryTier {
         match arrived {
             Arrived::Block(block) if block.is_kept() => Secured::Block(Arc::clone(block)),
             Arrived::Block(block) => {
-                let copy = self.arena.keep_copy(block.bytes(), stay);
-                Secured::Block(copy.unwrap_or_else(|| block.copy()))
+                let copy = self.copied(block.bytes(), stay);
+                Secured::Block(copy.unwrap_or_else(|| block.copy(stay)))
             }
             Arrived::Buffer(bytes) => {
-                let copy = self.arena.keep_copy(bytes, stay);
+                let copy = self.copied(bytes, stay);
                 copy.map_or(Secured::Nothing, Secured::Block)
             }
         }

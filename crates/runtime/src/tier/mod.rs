@@ -15,6 +15,7 @@ mod guard;
 mod memory;
 mod nowhere;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use foresee_core::engine::Read;
@@ -27,6 +28,17 @@ pub use self::memory::MemoryTier;
 pub use self::nowhere::Nowhere;
 use crate::arena::{Block, Filling};
 use crate::stamp::Stamp;
+
+/// Where a sample lies in a file, and what its bytes add up to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFile {
+    /// Which file.
+    pub path: PathBuf,
+    /// Where it begins.
+    pub offset: u64,
+    /// Its checksum, as [`DiskTier::sum`] has it.
+    pub sum: u64,
+}
 
 /// A store of samples of one rank.
 pub trait Tier: Send + Sync {
@@ -68,6 +80,12 @@ pub trait Tier: Send + Sync {
     fn share(&self, sample: SampleId) -> Shared {
         let _ = sample;
         Shared::Never
+    }
+
+    /// Where a sample that is held lies in a file, in one piece, for other processes to read. At once.
+    fn in_file(&self, sample: SampleId) -> Option<InFile> {
+        let _ = sample;
+        None
     }
 
     /// Of its room so many bytes are for samples that come and go, as far as it matters to it which these are. Before

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,7 +231,7 @@ fn garbled(message: Message) -> Message {
             }
             Content::Sample(Payload::new(bytes))
         }
-        Content::WillNotCome => Content::WillNotCome,
+        Content::Here | Content::InFile(_) | Content::WillNotCome => Content::WillNotCome,
     };
     match message {
         Message::Ask(ask) => Message::Ask(ask),
@@ -289,6 +290,14 @@ impl<T: Transport> Transport for Faulty<T> {
 
     fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving> {
         self.inner.serve(receiver)
+    }
+
+    fn greets(&self) -> bool {
+        self.inner.greets()
+    }
+
+    fn greet(&self, line: &UnixStream, is_first: bool) -> io::Result<Rank> {
+        self.inner.greet(line, is_first)
     }
 
     fn troubles(&self) -> Vec<Troubles> {

@@ -5,7 +5,8 @@
 //! and a run can be repeated.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,8 @@ pub struct Network {
     rounds: Mutex<Rounds>,
     all_came: Condvar,
     inbox_max: usize,
+    /// Whether ranks tell each other who they are, so that they can share memory.
+    greets: bool,
 }
 
 impl Network {
@@ -74,6 +77,15 @@ impl Network {
 
     /// The same, where at most so many messages wait at a rank.
     pub fn with_bound(ranks: u32, inbox_max: usize) -> Arc<Self> {
+        Self::made(ranks, inbox_max, false)
+    }
+
+    /// The same, where ranks share their memory.
+    pub fn of_a_host(ranks: u32, inbox_max: usize) -> Arc<Self> {
+        Self::made(ranks, inbox_max, true)
+    }
+
+    fn made(ranks: u32, inbox_max: usize, greets: bool) -> Arc<Self> {
         let ranks = ranks as usize;
         Arc::new(Self {
             places: (0..ranks).map(|_| Place::default()).collect(),
@@ -83,6 +95,7 @@ impl Network {
             }),
             all_came: Condvar::new(),
             inbox_max,
+            greets,
         })
     }
 
@@ -261,6 +274,19 @@ impl Transport for End {
             end: self.clone(),
             thread: Some(thread),
         }))
+    }
+
+    fn greets(&self) -> bool {
+        self.network.greets
+    }
+
+    /// Whoever is of this process is believed.
+    fn greet(&self, line: &UnixStream, _: bool) -> io::Result<Rank> {
+        let mut line = line;
+        line.write_all(&self.rank.0.to_le_bytes())?;
+        let mut other = [0; 4];
+        line.read_exact(&mut other)?;
+        Ok(Rank(u32::from_le_bytes(other)))
     }
 }
 

@@ -25,11 +25,14 @@ pub mod tcp;
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use foresee_core::ids::{Rank, SampleId};
 
+use crate::arena::Block;
+use crate::tier::InFile;
 pub use tcp::{Meeting, Mesh, MeshError};
 
 /// Names a job among all that the ranks of a world run: what belongs together carries the same one on all of them.
@@ -42,17 +45,53 @@ pub struct Ticket(pub u64);
 
 /// A sample's bytes on their way. They are not copied to be sent: a holder answers with the memory that keeps them.
 #[derive(Clone)]
-pub struct Payload(Arc<dyn AsRef<[u8]> + Send + Sync>);
+pub struct Payload(Bytes);
+
+#[derive(Clone)]
+enum Bytes {
+    Any(Arc<dyn AsRef<[u8]> + Send + Sync>),
+    /// In memory of this host that nobody can write.
+    Block(Arc<Block>),
+    /// From a file of another rank of this host.
+    Read(Arc<[u8]>),
+}
 
 impl Payload {
     /// Bytes that lie in memory of whatever kind, which lives as long as this does.
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(bytes))
+        Self(Bytes::Any(Arc::new(bytes)))
+    }
+
+    /// A sample where it lies, in memory that nobody can write: it came without being sent.
+    pub(crate) fn of_block(block: Arc<Block>) -> Self {
+        Self(Bytes::Block(block))
+    }
+
+    /// A sample that was read where its holder has it.
+    pub(crate) fn of_file(bytes: Vec<u8>) -> Self {
+        Self(Bytes::Read(bytes.into()))
+    }
+
+    /// Whether it came without being sent.
+    pub(crate) fn is_near(&self) -> bool {
+        !matches!(self.0, Bytes::Any(_))
+    }
+
+    /// Where it lies, if it is used there.
+    pub(crate) fn block(&self) -> Option<&Arc<Block>> {
+        match &self.0 {
+            Bytes::Any(_) | Bytes::Read(_) => None,
+            Bytes::Block(block) => Some(block),
+        }
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        (*self.0).as_ref()
+        match &self.0 {
+            Bytes::Any(bytes) => (**bytes).as_ref(),
+            Bytes::Block(block) => block.bytes(),
+            Bytes::Read(bytes) => bytes,
+        }
     }
 }
 
@@ -73,6 +112,11 @@ impl PartialEq for Payload {
 pub enum Content {
     /// All of it.
     Sample(Payload),
+    /// Nothing, as it need not be sent: it is on the sender's board (`crate::host`), where who gets this sees it. From a home
+    /// to who has handed a sample over so: it has been fetched.
+    Here,
+    /// Nothing, as who gets this reads it there itself.
+    InFile(InFile),
     /// Nothing, now or later: it cannot be read, was lost, or there is no room to wait for it.
     WillNotCome,
 }
@@ -82,7 +126,15 @@ impl Content {
     pub fn len(&self) -> usize {
         match self {
             Self::Sample(payload) => payload.bytes().len(),
-            Self::WillNotCome => 0,
+            Self::Here | Self::InFile(_) | Self::WillNotCome => 0,
+        }
+    }
+
+    /// How many of them were sent.
+    pub fn sent_bytes(&self) -> u64 {
+        match self {
+            Self::Sample(payload) if payload.is_near() => 0,
+            other => other.len() as u64,
         }
     }
 
@@ -198,6 +250,18 @@ pub trait Transport: Gather {
 
     /// Hands what arrives at this rank to `receiver`. One receiver at a time; what arrives before there is one waits for it.
     fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving>;
+
+    /// Whether ranks prove to each other who they are by [`Transport::greet`]. Who does not shares no memory.
+    fn greets(&self) -> bool {
+        false
+    }
+
+    /// Two ranks of a host, at the ends of a socket, prove to each other who they are, as they do where this transport connects
+    /// them; one of them is first. Waits no longer than the socket does.
+    fn greet(&self, line: &UnixStream, is_first: bool) -> io::Result<Rank> {
+        let _ = (line, is_first);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// What went wrong on the ways to others; only those where something did.
     fn troubles(&self) -> Vec<Troubles> {

@@ -43,6 +43,8 @@ pub(crate) struct Case {
     pub(crate) assignment: Assignment,
     /// Whether all that engines are told is written down.
     pub(crate) record: bool,
+    /// Whether ranks share their memory.
+    pub(crate) shares: bool,
 }
 
 impl Case {
@@ -63,6 +65,7 @@ impl Case {
             policy: "foresee",
             assignment: Assignment::Order,
             record: false,
+            shares: false,
         }
     }
 
@@ -131,7 +134,11 @@ impl World {
         wrapped: impl Fn(Arc<Faulty<End>>) -> Arc<T>,
     ) -> Self {
         let source = case.source();
-        let network = Network::with_bound(case.ranks, case.inbox);
+        let network = if case.shares {
+            Network::of_a_host(case.ranks, case.inbox)
+        } else {
+            Network::with_bound(case.ranks, case.inbox)
+        };
         let faulty = |end| Arc::new(Faulty::new(end, case.faults));
         let ends: Vec<Arc<Faulty<End>>> = network.ends().into_iter().map(faulty).collect();
         let job = |(rank, end): (u32, &Arc<Faulty<End>>)| {

@@ -49,7 +49,7 @@ use self::gate::Gate;
 use self::index::Index;
 use self::log::Log;
 use self::segments::Segments;
-use super::{Arrived, Found, Kept, Secured, Stay, Tier, TierError};
+use super::{Arrived, Found, InFile, Kept, Secured, Stay, Tier, TierError};
 use crate::extents::Extent;
 use crate::stamp::Stamp;
 
@@ -383,6 +383,18 @@ impl Tier for DiskTier {
 
     fn outlasts_jobs(&self) -> bool {
         true
+    }
+
+    /// None of a sample that lies in several pieces.
+    fn in_file(&self, sample: SampleId) -> Option<InFile> {
+        let index = self.index();
+        let entry = index.get(sample)?;
+        let [part] = entry.parts() else {
+            return None;
+        };
+        let (path, offset) = self.segments.in_file(*part)?;
+        let sum = entry.sum;
+        Some(InFile { path, offset, sum })
     }
 
     fn is_closed_to(&self, bytes: Bytes) -> bool {

@@ -131,6 +131,13 @@ impl Segments {
         })
     }
 
+    /// The file that a range lies in, and where; none where it lies in two.
+    pub(super) fn in_file(&self, part: Extent) -> Option<(PathBuf, u64)> {
+        let segment = (part.offset / self.shape.segment) as usize;
+        let within = part.offset % self.shape.segment;
+        (within + part.len <= self.shape.segment).then(|| (self.path(segment), within))
+    }
+
     fn find(&self, segment: usize) -> io::Result<Option<File>> {
         match self.folder.open(
             &data_name(segment),

@@ -22,7 +22,7 @@ use super::slot::SlotTier;
 use super::{DiskError, DiskSpec, DiskView, locked};
 use crate::fork;
 use crate::stamp::Stamp;
-use crate::tier::{Found, Kept, TierError};
+use crate::tier::{Found, InFile, Kept, TierError};
 
 /// The tiers on disk that this process has open.
 #[derive(Debug, Default)]
@@ -316,6 +316,12 @@ impl View {
     ) -> Result<bool, TierError> {
         let is_claimed = self.claims.has(sample);
         Ok(is_claimed && self.shared.tier.read_at_once(sample, into)? && self.claims.has(sample))
+    }
+
+    /// See [`crate::tier::Tier::in_file`].
+    pub(super) fn in_file(&self, sample: SampleId) -> Option<InFile> {
+        let is_claimed = self.claims.has(sample);
+        is_claimed.then(|| self.shared.tier.in_file(sample))?
     }
 
     /// See [`crate::tier::Tier::is_current`].

@@ -15,7 +15,7 @@ use super::folder::{self, Folder};
 use super::{DiskError, DiskSpec, DiskTier, locked};
 use crate::stamp::Stamp;
 use crate::sync::{Mutex, MutexGuard};
-use crate::tier::{Found, Kept, Tier, TierError};
+use crate::tier::{Found, InFile, Kept, Tier, TierError};
 
 /// The tier of a slot.
 #[derive(Debug)]
@@ -159,6 +159,12 @@ impl SlotTier {
     /// See [`Tier::is_current`].
     pub(super) fn is_current(&self, sample: SampleId, now: &Stamp) -> bool {
         self.place_of(sample).is_current(sample, now)
+    }
+
+    /// See [`Tier::in_file`]. What was adopted is about to move.
+    pub(super) fn in_file(&self, sample: SampleId) -> Option<InFile> {
+        let is_own = self.orphan_of(sample).is_none();
+        is_own.then(|| self.own.in_file(sample))?
     }
 
     /// See [`Tier::is_closed_to`].

@@ -10,7 +10,7 @@ use super::DiskTier;
 use super::shared::View;
 use crate::stamp::Stamp;
 use crate::sync::{RwLock, whole};
-use crate::tier::{Arrived, Found, Kept, Secured, Stay, Tier, TierError};
+use crate::tier::{Arrived, Found, InFile, Kept, Secured, Stay, Tier, TierError};
 
 /// What one job sees of a tier on disk, until it lets go of it.
 #[derive(Debug)]
@@ -78,6 +78,10 @@ impl Tier for DiskView {
 
     fn outlasts_jobs(&self) -> bool {
         true
+    }
+
+    fn in_file(&self, sample: SampleId) -> Option<InFile> {
+        self.view()?.in_file(sample)
     }
 
     fn is_closed_to(&self, bytes: Bytes) -> bool {

@@ -25,13 +25,16 @@ const SUM_AT: usize = HEADER_BYTES - 8;
 const MAGIC: [u8; 2] = [0xf0, 0x5e];
 
 /// Another one where frames or what they mean change.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 
 /// Bytes of a part of what is gathered or offered: large enough to cost little, small enough to let samples through in between.
 pub(super) const PART_BYTES: usize = 256 << 10;
 
 /// Bytes of a piece of the roster.
 pub(super) const ROSTER_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of where a sample lies: two numbers and a path.
+pub(super) const IN_FILE_BYTES_MAX: usize = 16 + 4096;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +66,16 @@ pub(super) enum Kind {
     OfferNone = 15,
     /// A part of it: `number` is the edition and the total, `extra` where the part begins.
     OfferPart = 16,
+    /// An answer without a payload: the sample lies in memory that both ends share.
+    AnswerHere = 17,
+    /// The same of a sample that is handed over, or that was fetched.
+    HandOverHere = 18,
+    /// An answer that says in which file the sample lies.
+    AnswerInFile = 19,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::Ask,
         Self::Answer,
         Self::NoAnswer,
@@ -83,6 +92,9 @@ impl Kind {
         Self::OfferWait,
         Self::OfferNone,
         Self::OfferPart,
+        Self::AnswerHere,
+        Self::HandOverHere,
+        Self::AnswerInFile,
     ];
 
     /// Whether it is a part of something long.
@@ -135,6 +147,7 @@ impl Bounds {
             Kind::Done => REPORT_BYTES_MAX as u64,
             Kind::GatherPart | Kind::OfferPart => PART_BYTES as u64,
             Kind::Roster => ROSTER_BYTES_MAX as u64,
+            Kind::AnswerInFile => IN_FILE_BYTES_MAX as u64,
             Kind::Ask
             | Kind::NoAnswer
             | Kind::NoHandOver
@@ -144,7 +157,9 @@ impl Bounds {
             | Kind::Bye
             | Kind::OfferAsk
             | Kind::OfferWait
-            | Kind::OfferNone => 0,
+            | Kind::OfferNone
+            | Kind::AnswerHere
+            | Kind::HandOverHere => 0,
         };
         u64::from(len) <= most
     }

@@ -18,6 +18,7 @@ use rustix::net::{RecvFlags, recv};
 use super::channel::{Channel, Delivered, instead};
 use super::frame::{Broken, Decoder, Event, Header, Kind};
 use super::hub::Hub;
+use super::near;
 use super::peer::{Conn, end};
 use super::queue::{Out, Stream};
 use super::{offers, roster};
@@ -357,6 +358,18 @@ fn message(header: Header, bytes: Vec<u8>) -> Option<Message> {
         Kind::NoHandOver => Message::HandOver(HandOver {
             sample,
             content: Content::WillNotCome,
+        }),
+        Kind::AnswerHere => Message::Answer(Answer {
+            ticket,
+            content: Content::Here,
+        }),
+        Kind::AnswerInFile => Message::Answer(Answer {
+            ticket,
+            content: near::decode(&bytes).map_or(Content::WillNotCome, Content::InFile),
+        }),
+        Kind::HandOverHere => Message::HandOver(HandOver {
+            sample,
+            content: Content::Here,
         }),
         Kind::Done => Message::Done(Done { report: bytes }),
         _ => return None,

@@ -12,8 +12,9 @@
 //! # Who does what
 //!
 //! Two threads: `outward` (with `reach` and `greet`) connects, greets and writes, `inward` reads and calls receivers. What they
-//! share is in `hub` and `peer`. What is between two ranks is in `frame` (bytes), `queue` (what waits), `line` (what is being written), `channel` (what has
-//! arrived), `gathering` and `shelf` (what rank 0 offers to all, with `offers`); none of these touches a socket but `line`.
+//! share is in `hub` and `peer`; `near` greets ranks of this host on sockets of theirs. What is between two ranks is in `frame` (bytes),
+//! `queue` (what waits), `line` (what is being written), `channel` (what has arrived), `gathering` and `shelf` (what rank 0
+//! offers to all, with `offers`); none of these touches a socket but `line`.
 //!
 //! # Who is let in
 //!
@@ -29,6 +30,7 @@ mod greeting;
 mod hub;
 mod inward;
 mod line;
+mod near;
 mod offers;
 mod outward;
 mod peer;
@@ -43,6 +45,7 @@ pub mod trial;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -286,13 +289,24 @@ impl Handle {
     fn frame(&self, message: Message) -> Option<Out> {
         let key = self.channel.key;
         let most = self.hub().bounds().sample_bytes_max;
-        let sample = |with: Kind, without: Kind, number: u64, content: Content| match content {
-            Content::Sample(payload) if payload.bytes().len() as u64 <= most => {
-                Out::large(Header::new(with, key, number), payload)
-            }
-            // What nobody would take does not come.
-            Content::Sample(_) | Content::WillNotCome => {
-                Out::small(Header::new(without, key, number))
+        let sample = |kinds: [Kind; 3], number: u64, content: Content| {
+            let [with, here, without] = kinds;
+            match content {
+                Content::Sample(payload) if payload.bytes().len() as u64 <= most => {
+                    Out::large(Header::new(with, key, number), payload)
+                }
+                Content::Here => Out::small(Header::new(here, key, number)),
+                Content::InFile(at) => match near::encode(&at) {
+                    Some(place) => {
+                        let header = Header::new(Kind::AnswerInFile, key, number);
+                        Out::large(header, Payload::new(place))
+                    }
+                    None => Out::small(Header::new(without, key, number)),
+                },
+                // What nobody would take does not come.
+                Content::Sample(_) | Content::WillNotCome => {
+                    Out::small(Header::new(without, key, number))
+                }
             }
         };
         let out = match message {
@@ -302,14 +316,16 @@ impl Handle {
                 Out::small(Header { extra, ..header })
             }
             Message::Answer(Answer { ticket, content }) => {
-                sample(Kind::Answer, Kind::NoAnswer, ticket.0, content)
+                let kinds = [Kind::Answer, Kind::AnswerHere, Kind::NoAnswer];
+                sample(kinds, ticket.0, content)
             }
             Message::HandOver(HandOver {
                 sample: id,
                 content,
             }) => {
                 let number = u64::from(id.0);
-                sample(Kind::HandOver, Kind::NoHandOver, number, content)
+                let kinds = [Kind::HandOver, Kind::HandOverHere, Kind::NoHandOver];
+                sample(kinds, number, content)
             }
             Message::Done(done) => {
                 if done.report.len() > REPORT_BYTES_MAX {
@@ -398,6 +414,14 @@ impl Transport for Handle {
             mesh: Arc::clone(&self.mesh),
             channel: Arc::clone(&self.channel),
         }))
+    }
+
+    fn greets(&self) -> bool {
+        !self.hub().is_elsewhere()
+    }
+
+    fn greet(&self, line: &UnixStream, is_first: bool) -> io::Result<Rank> {
+        near::greet(self.hub(), line, is_first)
     }
 
     fn troubles(&self) -> Vec<Troubles> {
