@@ -2,7 +2,6 @@
 //! has come, or refused; what others read and hand over is taken in; who is to bring something that somebody else brought is
 //! told so.
 
-use foresee_core::engine::Read;
 use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::units::Bytes;
 
@@ -30,13 +29,18 @@ impl State {
         (home.rank == own).then_some(home.tier)
     }
 
-    /// Whether what a read keeps is a copy of what has its home on another rank: to lose it costs a fetch, no read.
-    pub(super) fn is_copy(&self, read: &Read) -> bool {
-        let Some(dealings) = self.dealings.as_ref().filter(|_| read.keep.is_some()) else {
-            return false;
-        };
-        let home = self.course.desk.home(read.sample);
-        home.is_some_and(|home| home.rank != dealings.rank)
+    /// A tier does not have what it should. A copy of what lives on another rank is had from there; to lose it costs a fetch,
+    /// no read. Whether it was one.
+    pub(super) fn not_held(&mut self, sample: SampleId, tier: TierId) -> bool {
+        let own = self.dealings.as_ref().map(|dealings| dealings.rank);
+        let home = self.course.desk.home(sample);
+        let is_copy = own.is_some() && home.is_some_and(|home| Some(home.rank) != own);
+        if is_copy {
+            self.course.desk.not_copied(sample, tier);
+        } else {
+            self.course.desk.lost(sample, tier);
+        }
+        is_copy
     }
 
     /// A peer asks for a sample: it is answered at once, parked until the sample arrives, or refused.

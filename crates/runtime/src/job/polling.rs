@@ -410,7 +410,7 @@ impl State {
         self.course.desk.complete(read);
         if let Some(tier) = read.keep {
             // It is used where another rank keeps it.
-            self.course.desk.lost(read.sample, tier);
+            self.not_held(read.sample, tier);
         }
         let now = Instant::now();
         let origin = Way::of(read).through(block.is_near()).origin();

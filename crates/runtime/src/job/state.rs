@@ -344,11 +344,9 @@ impl State {
             self.evict(stores);
             return Wake::NOBODY;
         };
-        if !kept && self.is_copy(read) {
-            self.course.desk.not_copied(read.sample, tier);
-        } else if !kept {
-            self.course.desk.lost(read.sample, tier);
-            self.ledger.counts.not_kept += 1;
+        if !kept {
+            let is_copy = self.not_held(read.sample, tier);
+            self.ledger.counts.not_kept += u64::from(!is_copy);
         }
         if let Some(own) = self.dealings.as_ref().map(|dealings| dealings.rank) {
             self.tell_parked(read.sample, tier, kept, own);
@@ -364,7 +362,7 @@ impl State {
 
     /// A tier does not have a sample that it should.
     pub(super) fn lost(&mut self, sample: SampleId, tier: TierId) {
-        self.course.desk.lost(sample, tier);
+        self.not_held(sample, tier);
         self.ledger.counts.lost += 1;
         self.tell_lost(sample, tier);
     }
@@ -400,8 +398,8 @@ impl State {
     pub(super) fn give_up(&mut self, course: u64, sample: SampleId, tier: TierId, stores: &Stores) {
         // While nobody plans with it.
         if self.course.number() == course && stores.tier(tier).give_up(sample) {
-            self.course.desk.lost(sample, tier);
-            self.ledger.counts.not_kept += 1;
+            let is_copy = self.not_held(sample, tier);
+            self.ledger.counts.not_kept += u64::from(!is_copy);
             self.tell_lost(sample, tier);
         }
     }
