@@ -29,8 +29,9 @@ while True:
     for data, index in zip(batch.data, batch.indices, strict=True):
         if digests and hashlib.sha256(data).digest() != digests[index]:
             result["wrong"].append(int(index))
-    peer = job.stats()["origins"].get("peer", {"samples": 0})["samples"]
-    result["fetched"].append((time.monotonic(), peer))
+    origins = job.stats()["origins"]
+    fetched = sum(origins[peer]["samples"] for peer in ("peer", "host_peer") if peer in origins)
+    result["fetched"].append((time.monotonic(), fetched))
     real = [int(index) for index, is_real in zip(batch.indices, batch.mask, strict=True) if is_real]
     result["epochs"][batch.epoch] += real
     result["steps"].append(real)

@@ -152,7 +152,7 @@ def test_ranks_of_a_plain_environment_serve_each_other(ranks, folder):
         assert all(paths[index].read_bytes()[0] == first for index, first in got)
     assert [err for _, err in told] == ["", ""]
     assert sum(one["stats"]["source_bytes"] for one, _ in told) == 40_000
-    assert all(one["stats"]["origins"]["peer"]["bytes"] > 0 for one, _ in told)
+    assert all(one["stats"]["origins"]["host_peer"]["bytes"] > 0 for one, _ in told)
 
 
 def test_ranks_on_several_hosts_need_a_secret_and_are_told_how_to_give_one(ranks, folder):

@@ -1,5 +1,5 @@
-"""Many ranks as real processes over TCP: every sample once, order as without peers, the source at its minimum, and faults that
-cost time, never data."""
+"""Many ranks as real processes, through shared memory and over TCP: every sample once, order as without peers, the source at its
+minimum, and faults that cost time, never data."""
 
 import itertools
 import shutil
@@ -13,9 +13,19 @@ SIZE, SAMPLES, EPOCHS, BATCH = 4000, 480, 3, 8
 DEADLINE_S = 2
 
 
-def options(ranks: int, percent: int, **more):
+#: What samples that come from other ranks are counted as, by how ranks reach each other.
+ORIGINS = {"auto": "host_peer", "tcp": "peer"}
+
+
+@pytest.fixture(params=ORIGINS)
+def transport(request):
+    return request.param
+
+
+def options(ranks: int, percent: int, transport: str = "auto", **more):
     tier = {"kind": "memory", "capacity": SAMPLES * percent // 100 // ranks * SIZE}
-    config = {"staging": {"capacity": "1 MiB"}, "tier": [tier], "peers": {"deadline": DEADLINE_S}}
+    peers = {"deadline": DEADLINE_S, "transport": transport}
+    config = {"staging": {"capacity": "1 MiB"}, "tier": [tier], "peers": peers}
     return {"batch_size": BATCH, "epochs": EPOCHS, "seed": 5, "config": config, **more}
 
 
@@ -35,9 +45,10 @@ def needs_strace():
 
 
 @pytest.mark.parametrize(("ranks", "percent"), [(4, 60), (4, 102), (4, 150), (8, 102)])
-def test_every_sample_once_and_the_source_at_its_minimum(paths, tmp_path, ranks, percent):
+def test_every_sample_once_and_the_source_at_its_minimum(paths, tmp_path, ranks, percent, transport):
     needs_strace()
-    with Ranks(paths, ranks, tmp_path, trace=True, check=False, job=options(ranks, percent)) as job:
+    told = options(ranks, percent, transport)
+    with Ranks(paths, ranks, tmp_path, trace=True, check=False, job=told) as job:
         job.step_together()
         got = job.end()
         read = job.source_bytes_by_file()
@@ -55,27 +66,26 @@ def test_every_sample_once_and_the_source_at_its_minimum(paths, tmp_path, ranks,
     assert not any(rank["stats"]["peers"]["faults"] for rank in got)
 
 
-def test_the_order_is_that_of_ranks_without_peers_and_bytes_are_the_files(paths, tmp_path):
-    with Ranks(paths, 4, tmp_path, job=options(4, 102)) as job:
+def test_the_order_is_that_of_ranks_without_peers_and_bytes_are_the_files(paths, tmp_path, transport):
+    with Ranks(paths, 4, tmp_path, job=options(4, 102, transport)) as job:
         job.step_together()
         got = job.end()
     check_epochs(got, SAMPLES, EPOCHS)
-    alone = options(4, 102)
-    alone["config"]["peers"] = {"transport": "none"}
-    with Ranks(paths, 4, tmp_path, job=alone) as job:
+    with Ranks(paths, 4, tmp_path, job=options(4, 102, "none")) as job:
         job.step_together()
         without = job.end()
     assert [rank["steps"] for rank in got] == [rank["steps"] for rank in without]
-    assert all(rank["stats"]["origins"]["peer"]["samples"] > 0 for rank in got)
+    assert all(rank["stats"]["origins"][ORIGINS[transport]]["samples"] > 0 for rank in got)
 
 
-def test_local_batches_are_the_same_sets_and_hardly_use_the_network(tmp_path):
+def test_local_batches_are_the_same_sets_and_hardly_use_other_ranks(tmp_path, transport):
     """As it is used: local batches of 64, and enough steps for what is over and what is short to even out."""
     size, batch, steps = 2000, 64, 40
     samples = 4 * batch * steps
     paths = make_files(tmp_path / "dataset", samples, size)
     tier = {"kind": "memory", "capacity": samples * size * 51 // 50 // 4}
-    config = {"staging": {"capacity": "4 MiB"}, "tier": [tier], "peers": {"deadline": DEADLINE_S}}
+    peers = {"deadline": DEADLINE_S, "transport": transport}
+    config = {"staging": {"capacity": "4 MiB"}, "tier": [tier], "peers": peers}
     told = {"batch_size": batch, "epochs": EPOCHS, "seed": 5, "config": config}
 
     def run(folder, **more):
@@ -83,8 +93,8 @@ def test_local_batches_are_the_same_sets_and_hardly_use_the_network(tmp_path):
             job.step_together()
             got = job.end()
         check_epochs(got, samples, EPOCHS)
-        peers = (rank["stats"]["origins"].get("peer", {"bytes": 0})["bytes"] for rank in got)
-        return global_batches(got), sum(peers)
+        from_others = (rank["stats"]["origins"].get(ORIGINS[transport], {"bytes": 0})["bytes"] for rank in got)
+        return global_batches(got), sum(from_others)
 
     local_batches, local_bytes = run("local", assignment="local")
     batches, in_order_bytes = run("order")
@@ -100,10 +110,11 @@ def global_batches(got):
     return [sorted(itertools.chain.from_iterable(step)) for step in steps]
 
 
-def test_a_rank_three_times_slower_costs_no_source_reads(paths, tmp_path):
+def test_a_rank_three_times_slower_costs_no_source_reads(paths, tmp_path, transport):
     needs_strace()
+    told = options(4, 102, transport)
     by_rank = {"1": {"compute_s": 0.09}} | {rank: {"compute_s": 0.03} for rank in "023"}
-    with Ranks(paths, 4, tmp_path, trace=True, job=options(4, 102), check=False, by_rank=by_rank) as job:
+    with Ranks(paths, 4, tmp_path, trace=True, job=told, check=False, by_rank=by_rank) as job:
         job.run_free()
         got = job.end()
         read = job.source_bytes()
@@ -111,7 +122,7 @@ def test_a_rank_three_times_slower_costs_no_source_reads(paths, tmp_path):
     assert minimum(4, 102) <= read <= 1.05 * minimum(4, 102)
 
 
-def test_sizes_that_differ_cost_no_source_reads(tmp_path):
+def test_sizes_that_differ_cost_no_source_reads(tmp_path, transport):
     """Copies that come and go leave holes, which must not be where what stays is to lie."""
     needs_strace()
     folder = tmp_path / "dataset"
@@ -120,7 +131,7 @@ def test_sizes_that_differ_cost_no_source_reads(tmp_path):
     sizes = [500 + sample * 7919 % 20_011 for sample in range(SAMPLES)]
     for sample, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         path.write_bytes(content(sample, size))
-    told = options(4, 102)
+    told = options(4, 102, transport)
     told["config"]["tier"][0]["capacity"] = sum(sizes) * 51 // 50 // 4
     told["config"]["staging"]["capacity"] = "4 MiB"
     told["epochs"] = 5
@@ -141,12 +152,12 @@ def check_survivors(got):
         assert rank["waited_s"] < 3 * DEADLINE_S
 
 
-def test_a_rank_that_dies_costs_time_and_no_sample(paths, tmp_path):
+def test_a_rank_that_dies_costs_time_and_no_sample(paths, tmp_path, transport):
     def at_step(step, job):
         if step == 20:
             job.kill(2)
 
-    with Ranks(paths, 4, tmp_path, job=options(4, 102)) as job:
+    with Ranks(paths, 4, tmp_path, job=options(4, 102, transport)) as job:
         job.step_together(at_step=at_step)
         got = job.end(lost=(2,))
     check_survivors(got)

@@ -146,7 +146,7 @@ def test_every_sample_comes_once_an_epoch_in_the_order_of_ranks_that_are_alone(s
     ran, told = run(samples, tmp_path / "met", how, initialised)
     check_whole(samples, told)
     assert "alone" not in ran.stderr and "no peers" not in ran.stderr, ran.stderr
-    peers = [one["stats"]["origins"].get("peer", {}).get("bytes", 0) for one in told]
+    peers = [one["stats"]["origins"].get("host_peer", {}).get("bytes", 0) for one in told]
     assert all(peers), "each rank was served by others"
     _, alone = run(samples, tmp_path / "alone", how, initialised, FORESEE_PEERS_TRANSPORT="none")
     assert [one["epochs"] for one in told] == [one["epochs"] for one in alone]
