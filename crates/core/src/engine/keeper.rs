@@ -211,6 +211,11 @@ impl Keeper {
     /// A read has completed; returns the tier in which others can now see the sample.
     #[inline]
     pub(super) fn completed(&mut self, read: &Read, holdings: &mut TierMap) -> Option<TierId> {
+        if let Self::Homes(keeper) = self
+            && (read.keep.is_some() || read.hand_over.is_some())
+        {
+            keeper.found(read.sample);
+        }
         let tier = read.keep?;
         match self {
             Self::Fixed(_) => {
@@ -220,10 +225,7 @@ impl Keeper {
                 holdings.set(read.sample, Some(tier));
                 Some(tier)
             }
-            Self::Homes(keeper) => {
-                keeper.found(read.sample);
-                read.shared.then_some(tier)
-            }
+            Self::Homes(_) => read.shared.then_some(tier),
             Self::Reuse(_) => (holdings.get(read.sample) == Some(tier)).then_some(tier),
         }
     }
