@@ -12,7 +12,7 @@ use foresee_core::units::Seconds;
 use super::awaiting::Waiting;
 use super::course::{Due, Place, Queued};
 use super::slots::{Decoded, Slot, Staged};
-use super::state::State;
+use super::state::{End, State};
 use super::stores::Stores;
 use super::task::{Doer, Fetch, Raw, Ticket, Way};
 use super::wake::Wake;
@@ -204,11 +204,7 @@ impl State {
                 let has_more = self.crew.lanes.next().is_some();
                 return (Some(fetch), wake | Wake::ANOTHER.when(has_more));
             }
-            wake |= self.complete(&read, false, stores);
-            if let Some(tier) = read.keep.filter(|_| read.hand_over.is_some()) {
-                // Its home waits for it, and nobody has read it: that is done when it is staged.
-                self.course.desk.lost(read.sample, tier);
-            }
+            wake |= self.complete(&read, End::NotRead, stores);
         }
         self.crew.lanes.wait(lane);
         (None, wake)

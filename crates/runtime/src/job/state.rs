@@ -45,6 +45,23 @@ pub(super) struct State {
     ended: Option<Ended>,
 }
 
+/// How a read that was to be kept has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its tier has it.
+    Kept,
+    /// It was read, and its tier does not have it.
+    NotKept,
+    /// It was not read.
+    NotRead,
+}
+
+impl End {
+    fn kept(kept: bool) -> Self {
+        if kept { Self::Kept } else { Self::NotKept }
+    }
+}
+
 /// Why a job does nothing more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -231,7 +248,8 @@ impl State {
             (Some(_), None) => false,
         };
         // Whoever waited for it to arrive can go on.
-        wake | self.complete(read, kept, stores) | Wake::ANOTHER.when(read.keep.is_some())
+        let end = End::kept(kept);
+        wake | self.complete(read, end, stores) | Wake::ANOTHER.when(read.keep.is_some())
     }
 
     /// A sample has come that is yet to be written to a tier's files: the trainer need not wait for that. False where it need
@@ -258,13 +276,13 @@ impl State {
         // Who is about to move waits for that.
         let mut wake = Wake::TRAINER.when(self.writing == 0) | Wake::ANOTHER;
         if self.course.is_of(ticket) {
-            wake |= self.complete(&ticket.read, kept, stores);
+            wake |= self.complete(&ticket.read, End::kept(kept), stores);
         }
         wake
     }
 
     fn failed(&mut self, ticket: &Ticket, slot: Slot, stores: &Stores) -> Wake {
-        let mut wake = self.complete(&ticket.read, false, stores);
+        let mut wake = self.complete(&ticket.read, End::NotRead, stores);
         if let Some(number) = ticket.slot {
             wake |= self.settle_slot(number, slot);
             wake |= self.wants.happened();
@@ -337,17 +355,26 @@ impl State {
         wake
     }
 
-    /// A read is complete; `kept` tells whether its tier has it now.
-    pub(super) fn complete(&mut self, read: &Read, kept: bool, stores: &Stores) -> Wake {
+    /// A read is over.
+    pub(super) fn complete(&mut self, read: &Read, end: End, stores: &Stores) -> Wake {
         self.course.desk.complete(read);
         let Some(tier) = read.keep else {
             self.evict(stores);
             return Wake::NOBODY;
         };
-        if !kept {
-            let is_copy = self.not_held(read.sample, tier);
-            self.ledger.counts.not_kept += u64::from(!is_copy);
+        match end {
+            End::Kept => {}
+            End::NotKept => {
+                let is_copy = self.not_held(read.sample, tier);
+                self.ledger.counts.not_kept += u64::from(!is_copy);
+            }
+            // Nobody has it: who brings it reads it when it is staged.
+            End::NotRead => {
+                self.course.desk.lost(read.sample, tier);
+                self.ledger.counts.not_kept += 1;
+            }
         }
+        let kept = end == End::Kept;
         if let Some(own) = self.dealings.as_ref().map(|dealings| dealings.rank) {
             self.tell_parked(read.sample, tier, kept, own);
         }
