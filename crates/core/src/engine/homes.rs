@@ -110,7 +110,7 @@ impl HomesKeeper {
         }
     }
 
-    /// A sample has been read for its home.
+    /// A sample is read for its home.
     #[inline]
     pub(super) fn found(&mut self, sample: SampleId) {
         if !self.lost.is_empty() {
@@ -166,6 +166,10 @@ impl HomesKeeper {
     pub(super) fn settle(&mut self, read: &mut Read, next: Upcoming, space: &mut Space<'_>) {
         let home = next.home;
         let first_hand = read.origin == Origin::Source && home.is_some();
+        if first_hand {
+            // It is on its way from now on: a later access that is staged as well awaits it.
+            self.found(read.sample);
+        }
         match home {
             Some(home) if self.lives_here(home) => {
                 read.keep = first_hand.then_some(home.tier);

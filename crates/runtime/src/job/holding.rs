@@ -29,18 +29,23 @@ impl State {
         (home.rank == own).then_some(home.tier)
     }
 
-    /// A tier does not have what it should. A copy of what lives on another rank is had from there; to lose it costs a fetch,
-    /// no read. Whether it was one.
-    pub(super) fn not_held(&mut self, sample: SampleId, tier: TierId) -> bool {
-        let own = self.dealings.as_ref().map(|dealings| dealings.rank);
+    /// Whether what this rank keeps of a sample is a copy of what lives on another one.
+    pub(super) fn is_copy(&self, sample: SampleId) -> bool {
+        let Some(dealings) = &self.dealings else {
+            return false;
+        };
         let home = self.course.desk.home(sample);
-        let is_copy = own.is_some() && home.is_some_and(|home| Some(home.rank) != own);
-        if is_copy {
+        home.is_some_and(|home| home.rank != dealings.rank)
+    }
+
+    /// A tier does not have what it should. A copy of what lives on another rank is had from there; to lose it costs a fetch,
+    /// no read.
+    pub(super) fn not_held(&mut self, sample: SampleId, tier: TierId) {
+        if self.is_copy(sample) {
             self.course.desk.not_copied(sample, tier);
         } else {
             self.course.desk.lost(sample, tier);
         }
-        is_copy
     }
 
     /// A peer asks for a sample: it is answered at once, parked until the sample arrives, or refused.

@@ -364,17 +364,12 @@ impl State {
         };
         match end {
             End::Kept => {}
-            End::NotKept => {
-                let is_copy = self.not_held(read.sample, tier);
-                self.ledger.counts.not_kept += u64::from(!is_copy);
-            }
+            End::NotKept => self.not_held(read.sample, tier),
             // Nobody has it: who brings it reads it when it is staged.
-            End::NotRead => {
-                self.course.desk.lost(read.sample, tier);
-                self.ledger.counts.not_kept += 1;
-            }
+            End::NotRead => self.course.desk.lost(read.sample, tier),
         }
         let kept = end == End::Kept;
+        self.ledger.counts.not_kept += u64::from(!kept && !self.is_copy(read.sample));
         if let Some(own) = self.dealings.as_ref().map(|dealings| dealings.rank) {
             self.tell_parked(read.sample, tier, kept, own);
         }
@@ -425,8 +420,8 @@ impl State {
     pub(super) fn give_up(&mut self, course: u64, sample: SampleId, tier: TierId, stores: &Stores) {
         // While nobody plans with it.
         if self.course.number() == course && stores.tier(tier).give_up(sample) {
-            let is_copy = self.not_held(sample, tier);
-            self.ledger.counts.not_kept += u64::from(!is_copy);
+            self.not_held(sample, tier);
+            self.ledger.counts.not_kept += u64::from(!self.is_copy(sample));
             self.tell_lost(sample, tier);
         }
     }
