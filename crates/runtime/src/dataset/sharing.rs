@@ -4,6 +4,9 @@
 //! A dataset is asked for by what it is listed from and where that is, links followed, so what is mounted elsewhere is
 //! another one. And its first folder must be what it was for rank 0: copies on the disks of hosts have the same path. Times of
 //! files may come to something else on another host: reads then look twice, and are no less right.
+//!
+//! Who is given what it was given before looks at all folders: files may have come since, and rank 0, which is to list them
+//! anew, too, is perhaps only slower.
 
 use std::sync::Arc;
 
@@ -17,6 +20,9 @@ use crate::transport::tcp::{Mesh, OfferName};
 
 /// What to say where rank 0's catalog is for something else.
 const OF_ELSEWHERE: &str = "its folder is not the one that is here";
+
+/// The same where that is what it was, and is not any more.
+const OF_BEFORE: &str = "its folders have changed since it was listed";
 
 /// What was found, as it is saved and sent, too, if it was encoded.
 struct Found {
@@ -72,13 +78,15 @@ fn get(
     key: u128,
 ) -> Result<Dataset, String> {
     let asked = mesh.ask_first(name, listing.patience);
-    let bytes = asked.map_err(|missed| missed.to_string())?;
-    let decoded = decode(&bytes, key);
+    let offered = asked.map_err(|missed| missed.to_string())?;
+    let decoded = decode(&offered.bytes, key);
     let (dataset, stamps) = decoded.ok_or("it is damaged or of another version")?;
-    if stamps.begin_here() {
-        Ok(dataset)
-    } else {
+    if !stamps.begin_here() {
         Err(OF_ELSEWHERE.to_owned())
+    } else if offered.is_again && !stamps.are_here(listing.threads) {
+        Err(OF_BEFORE.to_owned())
+    } else {
+        Ok(dataset)
     }
 }
 
@@ -272,6 +280,24 @@ mod tests {
         let (second, looks) = opened(root.path(), &meshes[1], PATIENCE);
         assert!(second.is_ok());
         assert_eq!(looks, 40);
+    }
+
+    #[test]
+    fn a_file_that_came_since_is_found_by_who_is_there_before_rank_0() {
+        let root = folder();
+        let meshes = world(2);
+        let (first, _) = opened(root.path(), &meshes[0], PATIENCE);
+        assert_eq!(first.unwrap().len(), 40);
+        let (second, looks) = opened(root.path(), &meshes[1], PATIENCE);
+        assert_eq!(second.unwrap().len(), 40);
+        assert_eq!(looks, 0);
+        // As the clock of the storage goes, not in the same moment.
+        thread::sleep(Duration::from_millis(50));
+        fs::write(root.path().join("cat/new.jpg"), "cat").unwrap();
+        let (second, looks) = opened(root.path(), &meshes[1], PATIENCE);
+        let (first, _) = opened(root.path(), &meshes[0], PATIENCE);
+        assert_eq!(looks, 41);
+        assert_eq!(second.unwrap().digest(), first.unwrap().digest());
     }
 
     #[test]

@@ -51,14 +51,28 @@ impl Stamps {
             return false;
         };
         let path = OsStr::from_bytes(self.paths.get(0));
-        // Taken a moment ago, for this very launch: whether later changes show does not matter.
-        let then = Stamp {
-            trusted: true,
-            ..*then
-        };
-        Stamp::of_path(path)
-            .is_ok_and(|(now, _)| then.still_holds(&now) && !then.is_of_other_mount(&now))
+        Stamp::of_path(path).is_ok_and(|(now, _)| is_here(then, &now))
     }
+
+    /// The same of all of them.
+    pub(super) fn are_here(&self, threads: usize) -> bool {
+        let are_all = |now: Vec<Stamp>| {
+            self.stamps
+                .iter()
+                .zip(&now)
+                .all(|(then, now)| is_here(then, now))
+        };
+        look(&self.paths, threads).is_some_and(are_all)
+    }
+}
+
+/// Whether a folder is what it was a moment ago, in this very launch: whether each change would show does not matter.
+fn is_here(then: &Stamp, now: &Stamp) -> bool {
+    let then = Stamp {
+        trusted: true,
+        ..*then
+    };
+    then.still_holds(now) && !then.is_of_other_mount(now)
 }
 
 fn look(paths: &Names, threads: usize) -> Option<Vec<Stamp>> {

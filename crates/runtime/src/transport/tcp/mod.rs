@@ -66,7 +66,7 @@ use super::{
 use crate::sync::thread;
 
 pub use self::offers::Announced;
-pub use self::shelf::{Missed, OfferName};
+pub use self::shelf::{Missed, OfferName, Offered};
 
 /// A rank that has not answered is asked again what it gives, after so long without anything from anybody.
 const ASK_AGAIN: Duration = Duration::from_secs(3);

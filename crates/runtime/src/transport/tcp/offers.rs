@@ -12,7 +12,7 @@ use super::Mesh;
 use super::frame::{Header, Kind};
 use super::hub::Hub;
 use super::queue::{Out, Stream};
-use super::shelf::{Missed, OfferName, Reply};
+use super::shelf::{Missed, OfferName, Offered, Reply};
 use crate::transport::{JobKey, Payload};
 
 /// Rank 0 alone offers: all ranks know it.
@@ -40,7 +40,7 @@ impl Mesh {
 
     /// Other ranks: what rank 0 has by this name. Waits until it has it, while it is heard and goes on; `patience` is how long
     /// it may take to begin.
-    pub fn ask_first(&self, name: OfferName, patience: Duration) -> Result<Vec<u8>, Missed> {
+    pub fn ask_first(&self, name: OfferName, patience: Duration) -> Result<Offered, Missed> {
         if self.hub.is_elsewhere() || self.hub.rank() == FIRST {
             return Err(Missed::NotComing);
         }

@@ -36,6 +36,15 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OfferName(pub [u8; 16]);
 
+/// What rank 0 has given.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// All of it.
+    pub bytes: Vec<u8>,
+    /// Whether this process was given the same before: rank 0 has not made it anew since.
+    pub is_again: bool,
+}
+
 /// Why an offer did not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missed {
@@ -113,6 +122,8 @@ struct Book {
     offers: BTreeMap<OfferName, Offer>,
     editions: u32,
     wanted: BTreeMap<OfferName, Wanted>,
+    /// The editions that came last, by name.
+    had: BTreeMap<OfferName, u32>,
     /// Whether what was wanted last did not come.
     in_vain: bool,
 }
@@ -269,7 +280,7 @@ impl Shelf {
         name: OfferName,
         patience: Duration,
         ask: impl Fn(u32, usize),
-    ) -> Result<Vec<u8>, Missed> {
+    ) -> Result<Offered, Missed> {
         let mut book = self.book();
         // Another thread may want the same; it is done within its bound.
         while book.wanted.contains_key(&name) {
@@ -307,13 +318,23 @@ impl Shelf {
         };
         book.in_vain = end.is_err();
         let wanted = book.wanted.remove(&name).unwrap_or_default();
+        let is_again = end.is_ok() && book.has_had(name, wanted.edition);
         drop(book);
         self.changed.notify_all();
-        end.map(|()| wanted.bytes)
+        let bytes = wanted.bytes;
+        end.map(|()| Offered { bytes, is_again })
     }
 }
 
 impl Book {
+    /// Whether this edition came before; it has come now.
+    fn has_had(&mut self, name: OfferName, edition: u32) -> bool {
+        if self.had.len() >= NAMES_MAX {
+            self.had.clear();
+        }
+        self.had.insert(name, edition) == Some(edition)
+    }
+
     /// Enters a stage; what was there before is handed out, to be dropped without the lock.
     fn set(&mut self, name: OfferName, stage: Stage, now: Instant) -> Option<Stage> {
         if let Some(offer) = self.offers.get_mut(&name) {
@@ -511,6 +532,18 @@ mod tests {
         assert_eq!(watch.look(seen, start), None);
         assert_eq!(watch.look(seen, start + after(10)), None);
         assert_eq!(watch.look(seen, start + after(11)), Some(Missed::Silent));
+    }
+
+    #[test]
+    fn who_is_given_the_same_edition_again_is_told_so() {
+        let shelf = Shelf::default();
+        let given = |edition: u32| {
+            let give = |_, _| shelf.part(NAME, (edition, 1), 0, &[7]);
+            let offered = shelf.want(NAME, PATIENCE, give).unwrap();
+            assert_eq!(offered.bytes, [7]);
+            offered.is_again
+        };
+        assert_eq!([1, 1, 2, 2].map(given), [false, true, false, true]);
     }
 
     #[test]
