@@ -66,6 +66,18 @@ def test_every_sample_once_and_the_source_at_its_minimum(paths, tmp_path, ranks,
     assert not any(rank["stats"]["peers"]["faults"] for rank in got)
 
 
+def test_what_is_handed_to_a_disk_is_not_read_again(paths, tmp_path, transport):
+    told = options(4, 102, transport)
+    disk = {"kind": "disk", "capacity": SAMPLES * SIZE // 2, "path": str(tmp_path / "cache"), "free_space_floor": 0}
+    told["config"]["tier"] = [disk]
+    with Ranks(paths, 4, tmp_path, job=told) as job:
+        job.step_together()
+        got = job.end()
+    check_epochs(got, SAMPLES, EPOCHS)
+    assert sum(rank["stats"]["stale"] for rank in got) == 0
+    assert sum(rank["stats"]["source_bytes"] for rank in got) == SAMPLES * SIZE
+
+
 def test_the_order_is_that_of_ranks_without_peers_and_bytes_are_the_files(paths, tmp_path, transport):
     with Ranks(paths, 4, tmp_path, job=options(4, 102, transport)) as job:
         job.step_together()

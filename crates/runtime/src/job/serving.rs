@@ -14,7 +14,7 @@ use super::post::Posted;
 use super::shared::Shared;
 use crate::arena::Block;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::tier::{Arrived, Found, Kept, Shared as Shares, Stay, Tier};
+use crate::tier::{Arrived, Found, Shared as Shares, Stay, Tier};
 use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive};
 
 /// A peer that has asked for less is served from disks, however small this rank's staging buffer is: its own may be larger.
@@ -321,10 +321,9 @@ impl Shared {
             Content::Sample(payload) if payload.bytes().len() as u64 == expected => {
                 let arrived = Arrived::Buffer(payload.bytes());
                 let secured = tier.secure(arrived, Stay::Lasting);
-                matches!(
-                    tier.keep_secured(sample, arrived, secured, None),
-                    Ok(Kept::Yes)
-                )
+                let kept = tier.keep_secured(sample, arrived, secured, None);
+                // Its reader had it from the source, in this job.
+                self.reader.is_kept(sample, kept)
             }
             Content::Sample(_) | Content::Here | Content::InFile(_) | Content::WillNotCome => false,
         };
