@@ -186,13 +186,15 @@ impl Shared {
             Ok(Found::Yes) => {}
             Ok(Found::NotHeld) | Err(_) => return Content::WillNotCome,
         }
-        let room = is_near.then(|| self.outbox.room(copied.bytes.len()));
-        let left = room.flatten().and_then(|room| {
-            let left = self.left_for(to, sample, None, &copied.bytes)?;
-            self.left.put(to, sample, left, room);
-            Some(Content::Here)
-        });
-        left.unwrap_or_else(|| Content::Sample(Payload::new(copied)))
+        // It is on its way to no home, and nobody says when it was fetched: that must not hold up what is.
+        self.left.expire();
+        match self.left_for(to, sample, None, &copied.bytes) {
+            Some(left) => {
+                self.left.put(to, sample, left, None);
+                Content::Here
+            }
+            None => Content::Sample(Payload::new(copied)),
+        }
     }
 
     /// The answer of a rank of this host that told in which file a sample lies, with the sample.
@@ -228,13 +230,14 @@ impl Shared {
         let Some(post) = &self.post else {
             return;
         };
+        self.left.expire();
         let Some(room) = self.outbox.room(bytes.len()) else {
             self.will_not_come(home, sample);
             return;
         };
         let content = match self.left_for(home.rank, sample, block, bytes) {
             Some(left) => {
-                self.left.put(home.rank, sample, left, room);
+                self.left.put(home.rank, sample, left, Some(room));
                 Content::Here
             }
             None => Content::Sample(room.fill(payload(block, bytes))),

@@ -24,6 +24,9 @@ use crate::tier::forbid_writes;
 use crate::trace::Trace;
 use crate::transport::{Serving, Transport};
 
+/// What lies here for a rank of this host does so at least this long, however short deadlines are: it costs nobody any time.
+const FETCHED_WITHIN: Duration = Duration::from_secs(1);
+
 /// What a job's threads share.
 pub(crate) struct Shared {
     pub(super) spec: Arc<JobSpec>,
@@ -97,7 +100,7 @@ impl Shared {
             own: Weak::clone(own),
             post,
             outbox,
-            left: Left::new(deadline),
+            left: Left::new(deadline.max(FETCHED_WITHIN)),
             files: Files::default(),
             served,
             spec: parts.spec,

@@ -101,8 +101,8 @@ fn say(spec: &JobSpec, why: &str) {
 struct One {
     since: Instant,
     _block: Arc<Block>,
-    /// What it takes of the outbox meanwhile.
-    _room: Room,
+    /// What it takes of the outbox meanwhile, if it is on its way to its home.
+    _room: Option<Room>,
 }
 
 #[derive(Default)]
@@ -132,13 +132,24 @@ impl Left {
     }
 
     /// A sample lies here for a rank.
-    pub(super) fn put(&self, rank: Rank, sample: SampleId, block: Arc<Block>, room: Room) {
+    pub(super) fn put(&self, rank: Rank, sample: SampleId, block: Arc<Block>, room: Option<Room>) {
         let since = Instant::now();
         let one = One {
             since,
             _block: block,
             _room: room,
         };
+        let mut lying = self.lying();
+        let before = lying.samples.insert((rank, sample), one);
+        lying.order.push_back((since, rank, sample));
+        drop(lying);
+        // After the lock: its memory is given back.
+        drop(before);
+    }
+
+    /// What was not fetched in time does not lie here any longer. Before anybody looks for room: those who were told to
+    /// fetch something may say nothing for ever.
+    pub(super) fn expire(&self) {
         let mut lying = self.lying();
         let mut over = Vec::new();
         while let Some(&(since, rank, sample)) = lying.order.front() {
@@ -155,8 +166,6 @@ impl Left {
                 over.extend(lying.samples.remove(&key));
             }
         }
-        over.extend(lying.samples.insert((rank, sample), one));
-        lying.order.push_back((since, rank, sample));
         drop(lying);
         // After the lock: their memory is given back.
         drop(over);
@@ -179,5 +188,44 @@ impl Left {
             .collect();
         drop(lying);
         drop(gone);
+    }
+}
+
+#[cfg(all(test, not(any(feature = "shuttle", miri))))]
+mod tests {
+    use super::*;
+    use crate::arena::Keeps;
+    use crate::pool::Pool;
+    use crate::tier::Stay;
+
+    const LEN: usize = 1 << 20;
+
+    #[test]
+    fn what_nobody_fetches_in_time_makes_room_though_nothing_more_is_put() {
+        let keeps = Keeps {
+            bytes: LEN as u64,
+            samples: 1,
+            largest: LEN as u64,
+        };
+        let arena = Arena::new(64, keeps).unwrap();
+        let outbox = Outbox::new(0, 0, Arc::new(Pool::new(0)));
+        let taken = std::iter::from_fn(|| outbox.room(LEN)).collect::<Vec<_>>();
+        let block = arena.keep(LEN, Stay::Lasting).unwrap().share();
+        let [patient, hasty] = [Duration::MAX, Duration::ZERO].map(Left::new);
+        let put = |left: &Left, room: Room| {
+            let sample = SampleId(left.lying().samples.len() as u32);
+            left.put(Rank(1), sample, Arc::clone(&block), Some(room));
+        };
+        for (room, left) in taken
+            .into_iter()
+            .zip([&patient, &hasty].into_iter().cycle())
+        {
+            put(left, room);
+        }
+        patient.expire();
+        assert!(outbox.room(LEN).is_none(), "it may still be fetched");
+        hasty.expire();
+        assert!(outbox.room(LEN).is_some());
+        assert!(hasty.lying().samples.is_empty() && hasty.lying().order.is_empty());
     }
 }
