@@ -63,7 +63,8 @@ pub(crate) struct Arguments {
     /// How epochs are shuffled.
     #[arg(long, value_name = "NAME", value_enum, default_value_t = ShuffleKind::Torch)]
     shuffle: ShuffleKind,
-    /// The policy: foresee, nopfs, lobster, monarch, staging-buffer or naive.
+    /// The policy: foresee, lobster, nopfs, monarch, locality-aware, distributed-cache, lbann-preload, lbann-dynamic,
+    /// staging-buffer or naive.
     #[arg(long, value_name = "NAME", default_value = "foresee")]
     policy: String,
     /// Which rank this is.
