@@ -378,7 +378,7 @@ mod tests {
         let cases = [
             (
                 "transport = \"udp\"",
-                r#"transport: "udp" is not known; give how ranks reach each other as one of "auto", "tcp", "none""#,
+                r#"transport: "udp" is not known; give how ranks reach each other as one of "auto", "tcp", "shared", "none""#,
             ),
             (
                 "port = 65536",
