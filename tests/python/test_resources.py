@@ -39,7 +39,7 @@ def test_the_source_is_read_no_more_than_the_minimum_seen_from_outside(script, f
     minimum = size * samples + (size * samples - capacity) * (epochs - 1)
     text = log.read_text()
     opens = len(re.findall(r'open(?:at)?\([^"]*"[^"]*\.bin"', text))
-    read = read_bytes(log)
+    read = read_bytes(log).total()
     stats = json.loads(ran.stdout)
     assert stats["source_minimum_bytes"] == stats["source_bytes"] == minimum
     assert opens == minimum // size
