@@ -279,7 +279,8 @@ def parameters(function):
 
 def test_what_stands_in_for_something_of_torchs_has_its_signature():
     ours, theirs = parameters(foresee.ImageFolder), parameters(datasets.ImageFolder)
-    assert ours[: len(theirs)] == theirs and ours[len(theirs) :] == [("throttle", None), ("config", None)]
+    own = [("throttle", None), ("config", None), ("rank", None), ("world_size", None)]
+    assert ours[: len(theirs)] == theirs and ours[len(theirs) :] == own
     assert list(inspect.signature(foresee.ImageFolder).parameters)[3] == "loader"
     ours, theirs = parameters(DataLoader), parameters(Torchs)
     assert ours[: len(theirs)] == theirs
