@@ -9,7 +9,7 @@ use super::explore;
 use crate::arena::{Arena, Keeps};
 use crate::host;
 use crate::sync::thread;
-use crate::tier::{Kept, MemoryTier, Tier};
+use crate::tier::{Kept, MemoryTier, Stay, Tier};
 
 const LEN: usize = 64;
 const SAMPLES: u32 = 3;
@@ -71,6 +71,9 @@ fn what_a_reader_has_is_not_used_again_before_it_lets_go() {
             one.join().unwrap();
         }
         tier.evict(SampleId(1));
-        assert!(holder.keep(LEN).is_some(), "all room is free again");
+        assert!(
+            holder.keep(LEN, Stay::Lasting).is_some(),
+            "all room is free again"
+        );
     });
 }
