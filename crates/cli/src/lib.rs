@@ -6,12 +6,14 @@ mod histograms;
 mod plan;
 mod progress;
 mod report;
+mod run;
 mod runs;
 mod simulate;
 mod sweep;
 mod table;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -42,6 +44,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Make a page with charts of real runs, with what was predicted beside what was measured.
     Report(runs::Arguments),
+    /// Run a program, unchanged, with copies of what it reads on faster storage.
+    Run(run::Arguments),
 }
 
 /// Runs the command; `arguments` begin with its name.
@@ -52,12 +56,14 @@ pub fn run<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) ->
 /// The same for those who need the exit code as a number.
 pub fn status<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> u8 {
     let program = std::env::current_exe().map(|path| vec![path.into_os_string()]);
-    status_of(program.unwrap_or_default(), arguments)
+    status_of(program.unwrap_or_default(), None, arguments)
 }
 
-/// The same where the command is part of another program: `program` is what starts it again, before its arguments.
+/// The same where the command is part of another program: `program` is what starts it again, before its arguments, and
+/// `library` what `foresee run` preloads, where that is not beside the program.
 pub fn status_of<T: Into<OsString> + Clone>(
     program: Vec<OsString>,
+    library: Option<PathBuf>,
     arguments: impl IntoIterator<Item = T>,
 ) -> u8 {
     let given: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
@@ -77,6 +83,7 @@ pub fn status_of<T: Into<OsString> + Clone>(
                 })
             }
             Command::Report(arguments) => runs::run(&arguments).map(|()| SUCCESS),
+            Command::Run(arguments) => run::run(&arguments, library.as_deref()),
         },
         // Help and version; whoever reads them may have gone away.
         Err(asked) if !asked.use_stderr() => asked
