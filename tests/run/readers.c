@@ -93,14 +93,15 @@ static uint64_t forked(int file, uint64_t number, uint64_t at) {
 static void reads(const char *folder, uint64_t files) {
     char path[4096];
     unsigned char bytes[PIECE];
-    uint64_t number = drawn(files), at = 0;
+    /* Half of them do nothing that would keep their descriptor from moving. */
+    uint64_t number = drawn(files), at = 0, ways = drawn(2) ? 40 : 16;
     snprintf(path, sizeof path, "%s/%lu.rec", folder, number);
     int file = open(path, O_RDONLY | (drawn(2) ? O_CLOEXEC : 0));
     if (file < 0) fail(path);
     for (int step = 0; step < STEPS; step++) {
         uint64_t len = 1 + drawn(PIECE);
         ssize_t got;
-        switch (drawn(40)) {
+        switch (ways == 40 || drawn(2) ? drawn(ways) : 39) {
         case 0: case 1: case 2: case 3: case 4: case 5: case 6: case 7:
             at = drawn(3000100);
             if (lseek(file, at, SEEK_SET) != (off_t)at) fail("lseek");
@@ -162,7 +163,7 @@ static void reads(const char *folder, uint64_t files) {
             check(number, at, bytes, got, "read");
             at += got;
         }
-        if (drawn(8) == 0) usleep(drawn(2000));
+        if (drawn(4) == 0) usleep(drawn(3000));
     }
     close(file);
 }

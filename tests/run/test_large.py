@@ -8,9 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from running import content, copier_process, needs_strace, rest, traced, until
+from running import Runner, content, copier_process, needs_strace, rest, traced, until
 
 HERE = Path(__file__).parent
+# 2,000 for figures that are reported.
+READERS = os.environ.get("FORESEE_RUN_READERS", "200")
 
 # Reads a file in small pieces, each followed by some work; says what came from where by which inode the kernel shows.
 SLOWLY = """
@@ -183,12 +185,16 @@ def readers(tmp_path_factory) -> Path:
     return program
 
 
-def test_random_readers_read_no_wrong_byte_while_copies_complete(run_large, large, readers):
-    for seed in (1, 2):
-        done = run_large(readers, large, "6", "100", str(seed))
-        assert (done.code, done.stdout, done.stderr) == (0, "right\n", "")
-        if seed == 1:
-            assert done.stats["moved"] > 0
+def test_random_readers_read_no_wrong_byte_while_copies_complete(tmp_path, readers):
+    source = tmp_path / "many"
+    source.mkdir()
+    for number in range(50):
+        (source / f"{number}.rec").write_bytes(content(number, 3_000_000 + number))
+    rest()
+    done = Runner(source, tmp_path)(readers, source, "50", READERS, "1")
+    print(f"{READERS} readers: {done.stats['moved']} descriptors moved, {done.copies} files copied")
+    assert (done.code, done.stdout, done.stderr) == (0, "right\n", "")
+    assert done.stats["moved"] > 0
 
 
 def test_random_readers_read_on_when_the_cache_goes_away(run_large, large, readers):
@@ -200,8 +206,6 @@ def test_random_readers_read_on_when_the_cache_goes_away(run_large, large, reade
 
 
 def test_random_readers_read_on_when_the_disk_is_full(large, tmp_path, readers):
-    from running import Runner
-
     if os.geteuid() != 0:
         pytest.skip("needs root: it mounts a small file system")
     run = Runner(large, tmp_path)

@@ -308,24 +308,21 @@ def test_a_file_with_attributes_is_not_copied(run, source):
 
 def test_copies_are_trusted_for_as_long_as_was_said(run, source):
     code = """
-import sys
+import subprocess, sys
 path = sys.argv[1]
 for _ in range(10): text = open(path, "rb").read()
-with open(sys.argv[2], "r+b") as file: file.write(b"ANOTHER")
+subprocess.run(["/bin/sh", "-c", 'printf ANOTHER 1<>"$0"', path], env={}, check=True)
 print(open(path, "rb").read() == text)
 with open(path, "r+b") as file: file.write(b"PROGRAM")
 print(open(path, "rb").read()[:7].decode())
 """
     path = source / "class0" / "0000.bin"
-    other = source / "hard.bin"
-    os.link(path, other)
-    rest()
-    done = run(sys.executable, "-c", code, path, other, more=("--validate", "once"))
+    done = run(sys.executable, "-c", code, path, more=("--validate", "once"))
     # What is changed behind its back is not seen; what the program changes by the same name is.
     assert done.stdout.split() == ["True", "PROGRAM"]
     assert done.stats["metadata_calls"] <= 5
     rest()
-    done = run(sys.executable, "-c", code, path, other)
+    done = run(sys.executable, "-c", code, path)
     assert done.stdout.split() == ["False", "PROGRAM"]
 
 

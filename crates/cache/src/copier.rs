@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock, fstat};
 
 use crate::asking::{self, Asked, RUN_NAME_BYTES_MAX};
-use crate::copying::{self, Skip, Wanted};
+use crate::copying::{self, Copied, Skip, Wanted};
 use crate::counters::{By, Origin};
 use crate::folder;
 use crate::key::{self, Identity, Key};
@@ -300,11 +300,11 @@ fn carry_out(order: &Order, stop: &AtomicBool) {
         return;
     }
     match copying::copy(cache.tiers(), wanted) {
-        Ok(Some(tier)) => {
+        Ok(Copied::Here(tier)) => {
             stripe.add(By::Copies, Origin::Tier(tier), 1);
             stripe.add(By::CopiedBytes, Origin::Tier(tier), identity.size_bytes);
         }
-        Ok(None) => {}
+        Ok(Copied::Before | Copied::Claimed) => {}
         Err(why) => stripe.skip(why),
     }
 }

@@ -70,19 +70,30 @@ pub struct Wanted<'a> {
 /// For who is never stopped.
 pub static GOES_ON: AtomicBool = AtomicBool::new(false);
 
-/// Copies a file to the fastest tier that has room; says which that is. None if somebody else copies it.
-pub fn copy(tiers: &[Tier], wanted: Wanted<'_>) -> Result<Option<usize>, Skip> {
+/// What came of a copy that was wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// It was made, in this tier.
+    Here(usize),
+    /// Somebody had made it.
+    Before,
+    /// Somebody makes it.
+    Claimed,
+}
+
+/// Copies a file to the fastest tier that has room.
+pub fn copy(tiers: &[Tier], wanted: Wanted<'_>) -> Result<Copied, Skip> {
     let began_ns = now_ns();
     if !wanted.identity.has_rested(began_ns) {
         return Err(Skip::Young);
     }
     let first = tiers.first().ok_or(Skip::Failed)?;
     let Claimed::Ours(claim) = Claim::take(first, wanted.key).map_err(why)? else {
-        return Ok(None);
+        return Ok(Copied::Claimed);
     };
     // It may have been copied between the look for it and the claim.
-    if let Some(tier) = find(tiers, wanted.key) {
-        return Ok(Some(tier));
+    if find(tiers, wanted.key).is_some() {
+        return Ok(Copied::Before);
     }
     if has_attributes(wanted.source) {
         return Err(Skip::Attributes);
@@ -96,7 +107,7 @@ pub fn copy(tiers: &[Tier], wanted: Wanted<'_>) -> Result<Option<usize>, Skip> {
                     tier,
                     is_first: index == 0,
                 };
-                return fill(place, claim, wanted, began_ns).map(|()| Some(index));
+                return fill(place, claim, wanted, began_ns).map(|()| Copied::Here(index));
             }
             Err(NoRoom::Quota) => {}
             Err(other) => last = other.into(),

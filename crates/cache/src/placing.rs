@@ -7,7 +7,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 
 use crate::claim;
-use crate::copying::{self, Skip, Wanted};
+use crate::copying::{self, Copied, Skip, Wanted};
 use crate::key::Key;
 use crate::settings::Settings;
 use crate::tier::Tier;
@@ -47,8 +47,10 @@ impl Cache {
 
     /// Copies a file, or waits for who does.
     pub fn place(&self, wanted: Wanted<'_>) -> Result<Placed, Skip> {
-        if let Some(tier) = copying::copy(&self.tiers, wanted)? {
-            return Ok(Placed::Here(tier));
+        match copying::copy(&self.tiers, wanted)? {
+            Copied::Here(tier) => return Ok(Placed::Here(tier)),
+            Copied::Before => return Ok(Placed::Elsewhere),
+            Copied::Claimed => {}
         }
         let first = self.tiers.first().ok_or(Skip::Failed)?;
         let is_there = || copying::find(&self.tiers, wanted.key).is_some();

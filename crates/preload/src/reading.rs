@@ -48,13 +48,11 @@ pub(crate) fn before<'a>(
     sort: Sort,
     hands: &Hands<'_>,
 ) -> Option<Prepared<'a>> {
+    ask_if_large(session, slot, descriptor);
     let mut reading = slot.reading()?;
-    if reading == Reading::Large {
-        ask(session, slot, descriptor);
-        if slot.should_look(session.cache.published()) {
-            try_move(session, slot, descriptor, sort, hands);
-            reading = slot.reading()?;
-        }
+    if reading == Reading::Large && slot.should_look(session.cache.published()) {
+        try_move(session, slot, descriptor, sort, hands);
+        reading = slot.reading()?;
     }
     let origin = match reading {
         Reading::Copy(tier) => Origin::Tier(tier),
@@ -86,12 +84,10 @@ pub(crate) fn after(session: &Session, prepared: &Prepared<'_>, got: isize) {
 
 /// A file is mapped: counted, and a large one is asked for. What is mapped stays where it is.
 pub(crate) fn mapped(session: &Session, slot: &Slot, descriptor: BorrowedFd<'_>, len: usize) {
+    ask_if_large(session, slot, descriptor);
     let Some(reading) = slot.reading() else {
         return;
     };
-    if reading == Reading::Large {
-        ask(session, slot, descriptor);
-    }
     let origin = match reading {
         Reading::Copy(tier) => Origin::Tier(tier),
         Reading::Source | Reading::Large => Origin::Source,
@@ -102,16 +98,9 @@ pub(crate) fn mapped(session: &Session, slot: &Slot, descriptor: BorrowedFd<'_>,
     session.run.note_read();
 }
 
-/// What is read in ways that are not followed is asked for all the same.
+/// Asks the copying process for a copy of a large file, once a descriptor; also where that itself will never move.
 pub(crate) fn ask_if_large(session: &Session, slot: &Slot, descriptor: BorrowedFd<'_>) {
-    if slot.reading() == Some(Reading::Large) {
-        ask(session, slot, descriptor);
-    }
-}
-
-/// Asks the copying process for a copy, once a descriptor.
-fn ask(session: &Session, slot: &Slot, descriptor: BorrowedFd<'_>) {
-    if !slot.should_ask() {
+    if !slot.is_large() || !slot.should_ask() {
         return;
     }
     if !ask_for(session, slot.look().size_bytes, slot.key(), descriptor) {

@@ -226,6 +226,11 @@ impl Slot {
         }
     }
 
+    /// Whether it is of a large file at the source, whether it may move or not: later opens get the copy.
+    pub(crate) fn is_large(&self) -> bool {
+        self.state.load(Acquire) & KIND == LARGE
+    }
+
     /// Whether the copying process was not asked yet; from now on it was.
     pub(crate) fn should_ask(&self) -> bool {
         self.state.load(Relaxed) & ASKED == 0 && self.state.fetch_or(ASKED, AcqRel) & ASKED == 0

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use foresee_cache::copying::{self, Skip, Wanted};
+use foresee_cache::copying::{self, Copied, Skip, Wanted};
 use foresee_cache::counters::{By, Count, Origin as Counted, Stripe};
 use foresee_cache::key::Identity;
 use foresee_cache::placing::Cache;
@@ -342,14 +342,14 @@ fn bring(file: &File, run: &Run, cache: &Cache, stop: &AtomicBool) -> bool {
         stop,
     };
     match copying::copy(tiers, wanted) {
-        Ok(Some(tier)) => {
+        Ok(Copied::Here(tier)) => {
             stripe.add(By::Copies, Counted::Tier(tier), 1);
             stripe.add(By::CopiedBytes, Counted::Tier(tier), identity.size_bytes);
             stripe.count(Count::Ahead);
             true
         }
         // The program itself, at this moment.
-        Ok(None) => true,
+        Ok(Copied::Before | Copied::Claimed) => true,
         Err(why) => {
             stripe.skip(why);
             false
