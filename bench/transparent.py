@@ -18,7 +18,6 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -120,9 +119,9 @@ def records() -> None:
         time.sleep(REST_S)
         reads_an_epoch = 200 * (8_000_000 // (256 << 10) + 2)
         for epochs in (1, 3):
-            shutil.rmtree(here / "cache", ignore_errors=True)
             stats = here / "stats.json"
-            run = foresee(here / "source", here / "cache", total * 56 // 100, "--stats-json", stats)
+            # A folder for each: the copying process of a run lives a little longer than it.
+            run = foresee(here / "source", here / f"cache{epochs}", total * 56 // 100, "--stats-json", stats)
             began = time.monotonic()
             subprocess.run([*run, sys.executable, "-c", RECORDS, here / "source", str(epochs)], check=True)
             took = time.monotonic() - began
@@ -184,8 +183,7 @@ def cold() -> None:
         program = [sys.executable, "-c", READ_SMALL, source, "1"]
         for turn in range(3):
             plain_s, plain_bytes = timed(shared, program)
-            shutil.rmtree(here / "cache", ignore_errors=True)
-            run_s, run_bytes = timed(shared, [*foresee(source, here / "cache", 2 * total), *program])
+            run_s, run_bytes = timed(shared, [*foresee(source, here / f"cache{turn}", 2 * total), *program])
             print(
                 f"{turn}: plain {plain_s:.2f} s, {plain_bytes / 1e6:.1f} MB; cold {run_s:.2f} s, {run_bytes / 1e6:.1f} MB; "
                 f"{run_s / plain_s:.3f}x (at most 1.10)"
@@ -247,7 +245,9 @@ def torch_orders(count: int, seed: int, epochs: int) -> str | None:
         "  print(*torch.randperm(count, generator=torch.Generator().manual_seed(seed + epoch)).tolist())"
     )
     python = os.environ.get("FORESEE_TORCH_PYTHON", sys.executable)
-    done = subprocess.run([python, "-c", code, str(count), str(seed), str(epochs)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, "-c", code, str(count), str(seed), str(epochs)], capture_output=True, text=True, check=False
+    )
     return done.stdout if done.returncode == 0 else None
 
 
@@ -270,17 +270,19 @@ def ahead() -> None:
             sampler = ["--sampler", "torch-distributed", "--seed", seed, "--epochs", epochs]
             stats = here / "stats.json"
             for name, more in (("plain", None), ("run", []), ("run --sampler", sampler)):
-                shutil.rmtree(here / "cache", ignore_errors=True)
+                cache = here / f"cache-{name.split()[-1]}"
                 words = program
                 if more is not None:
-                    words = [*foresee(source, here / "cache", total // 2, "--stats-json", stats, *more), *program]
+                    words = [*foresee(source, cache, total // 2, "--stats-json", stats, *more), *program]
                 waited, received = loaded(shared, words)
                 told = ""
                 if more is not None:
                     counted = json.loads(stats.read_text())
                     source_bytes = counted["origins"][0]["bytes"] + counted["origins"][1]["copied_bytes"]
                     told = f", source {source_bytes / 1e6:.1f} MB by our count, {counted['ahead']} ahead, off order {counted['off_order']}"
-                print(f"{delay_ms} ms: {name:14} waited {sum(waited):6.2f} s {waited}, received {received / 1e6:.1f} MB{told}")
+                print(
+                    f"{delay_ms} ms: {name:14} waited {sum(waited):6.2f} s {waited}, received {received / 1e6:.1f} MB{told}"
+                )
             window = max(total // 2 // 16, 32 * size)
             kept = (total // 2 - window) // size * size
             print(f"minimum of the policy: {(total + (epochs - 1) * (total - kept)) / 1e6:.1f} MB")

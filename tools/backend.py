@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import maturin
-from maturin import *  # noqa: F403  what a build frontend may ask for, but for the two below
+from maturin import *  # what a build frontend may ask for, but for the two below
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "libforesee_preload.so"

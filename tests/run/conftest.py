@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from running import Runner, content, rest  # noqa: E402
+from running import Runner, content, rest
 
 
 @pytest.fixture

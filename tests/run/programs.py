@@ -1,7 +1,7 @@
 """Programs that read a dataset in the ways that training programs do; each prints a digest of all that it read.
 
-    programs.py make NAME FOLDER FILES     makes the dataset that NAME reads
-    programs.py NAME FOLDER EPOCHS         reads it
+programs.py make NAME FOLDER FILES     makes the dataset that NAME reads
+programs.py NAME FOLDER EPOCHS         reads it
 """
 
 import hashlib

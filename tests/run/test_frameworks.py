@@ -85,7 +85,9 @@ def compared(run: Runner, program: list, tmp_path: Path, total: int) -> None:
     done = run(*program, trace=trace, timeout_s=300)
     assert (done.code, done.stdout) == (0, plain.stdout), done.stderr
     seen = traced(trace, run.source)
-    print(f"{total} B, {EPOCHS} epochs: {seen.opens} opens and {seen.bytes} B at the source, {done.stats['moved']} moved")
+    print(
+        f"{total} B, {EPOCHS} epochs: {seen.opens} opens and {seen.bytes} B at the source, {done.stats['moved']} moved"
+    )
     again = run(*program, trace=trace, timeout_s=300)
     assert again.stdout == plain.stdout
     assert done.copies == FILES and traced(trace, run.source) == (0, 0)

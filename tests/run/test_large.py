@@ -148,14 +148,16 @@ time.sleep(1)
 
 def test_the_copying_process_ends_with_its_last_run_and_keeps_no_stream(run_large, large):
     words = run_large.arguments()
-    started = subprocess.run([*words, "sh", "-c", "echo out; echo err >&2"], capture_output=True, timeout=30, check=True)
+    started = subprocess.run(
+        [*words, "sh", "-c", "echo out; echo err >&2"], capture_output=True, timeout=30, check=True
+    )
     # Whoever waits for the program's output does not wait for the copying process.
     assert (started.stdout, started.stderr) == (b"out\n", b"err\n")
     until(lambda: copier_process(run_large.cache) is None, "the copying process lives on", 2.0)
     with subprocess.Popen([*words, "sleep", "60"]) as first, subprocess.Popen([*words, "sleep", "60"]) as second:
         until(lambda: copier_process(run_large.cache) is not None, "there is no copying process")
         process = copier_process(run_large.cache)
-        streams = {os.readlink(f"/proc/{process}/fd/{number}") for number in range(3)}
+        streams = {str(Path(f"/proc/{process}/fd/{number}").readlink()) for number in range(3)}
         first.kill()
         first.wait()
         time.sleep(1.0)

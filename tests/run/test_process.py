@@ -15,9 +15,13 @@ from running import Runner, copier_process, rest, until
 @pytest.mark.parametrize("more", [(), ("--stats",)])
 def test_exit_status_is_the_programs(run, more):
     for code in (0, 1, 3, 255):
-        done = subprocess.run([*run.arguments("1GiB", *more), "sh", "-c", f"exit {code}"], capture_output=True, check=False)
+        done = subprocess.run(
+            [*run.arguments("1GiB", *more), "sh", "-c", f"exit {code}"], capture_output=True, check=False
+        )
         assert done.returncode == code
-    done = subprocess.run([*run.arguments("1GiB", *more), "sh", "-c", "kill -TERM $$"], capture_output=True, check=False)
+    done = subprocess.run(
+        [*run.arguments("1GiB", *more), "sh", "-c", "kill -TERM $$"], capture_output=True, check=False
+    )
     assert done.returncode == -signal.SIGTERM
 
 
@@ -30,7 +34,9 @@ signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
 pathlib.Path({str(ready)!r}).touch()
 time.sleep(30)
 """
-    with subprocess.Popen([*run.arguments("1GiB", *more), sys.executable, "-c", code], stderr=subprocess.DEVNULL) as program:
+    with subprocess.Popen(
+        [*run.arguments("1GiB", *more), sys.executable, "-c", code], stderr=subprocess.DEVNULL
+    ) as program:
         until(ready.exists, "the program did not start")
         program.send_signal(signal.SIGUSR1)
         assert program.wait(timeout=10) == 7
@@ -61,7 +67,9 @@ def test_a_program_that_is_not_there(run):
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_run(run, tmp_path, words, said):
-    done = subprocess.run([run.command, "run", *words, "--", "touch", "ran"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [run.command, "run", *words, "--", "touch", "ran"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and said in done.stderr, done.stderr
     assert not (tmp_path / "ran").exists()
 
@@ -91,7 +99,7 @@ def built(folder: Path, *options: str) -> Path:
     source = folder / "program.c"
     source.write_text(
         '#include <stdio.h>\nint main(int c, char **w) { FILE *f = fopen(w[1], "r"); int n = 0;'
-        " while (f && fgetc(f) != EOF) n++; printf(\"%d\\n\", n); return 5; }\n"
+        ' while (f && fgetc(f) != EOF) n++; printf("%d\\n", n); return 5; }\n'
     )
     program = folder / "program"
     subprocess.run([*options, "-o", program, source], check=True)
@@ -229,7 +237,7 @@ def test_the_cache_of_another_user_is_of_no_use(source, tmp_path):
         pytest.skip("needs root: it becomes another user")
     run = Runner(source, tmp_path)
     for folder in (tmp_path, *tmp_path.parents):
-        if not folder.stat().st_mode & 0o005 == 0o005:
+        if folder.stat().st_mode & 0o005 != 0o005:
             pytest.skip("other users cannot come here")
     done = run("setpriv", "--reuid", "65534", "--clear-groups", "cat", source / "class0" / "0000.bin")
     assert done.code == 0 and done.copies == 0
