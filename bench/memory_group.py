@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 ROOT = Path("/sys/fs/cgroup")
 EMPTY_S_MAX = 5.0
+LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,36 @@ class MemoryGroup:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
+
+
+class Watch:
+    """The most that each of some groups was seen to have for itself."""
+
+    def __init__(self, groups: list[MemoryGroup]) -> None:
+        self.own_bytes_max = [0] * len(groups)
+        self._groups = groups
+        self._ended = threading.Event()
+
+    def look(self) -> None:
+        while not self._ended.wait(LOOK_EVERY_S):
+            for at, group in enumerate(self._groups):
+                self.own_bytes_max[at] = max(self.own_bytes_max[at], group.use().own_bytes)
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+@contextlib.contextmanager
+def watched(*groups: MemoryGroup) -> Iterator[Watch]:
+    """Looks at groups now and then, until the end of `with`."""
+    watch = Watch(list(groups))
+    looking = threading.Thread(target=watch.look, daemon=True)
+    looking.start()
+    try:
+        yield watch
+    finally:
+        watch.end()
+        looking.join()
 
 
 def available() -> bool:
