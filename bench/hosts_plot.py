@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """What bench/hosts.py measured, as a plot and as tables.
 
-    bench/hosts_plot.py RESULT.json --output FOLDER     # bench-hosts.svg and bench-hosts.md
-    bench/hosts_plot.py RESULT.json --docs docs         # the plot there, and the tables into its bench.md
+    bench/hosts_plot.py RESULT.json... --output FOLDER     # bench-hosts.svg and bench-hosts.md
+    bench/hosts_plot.py RESULT.json... --docs docs         # the plot there, and the tables into its bench.md
+
+Results of several runs, alike but for their loops and caches, are put together.
 
 The plot has a block for each loop and cache, in it a row for each loader, and panels for the time of an epoch and for what came
 over the storage's line: bars are medians, lines go from the least to the most of all rounds.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import textwrap
 from html import escape
 from pathlib import Path
@@ -74,13 +77,27 @@ def tables(result: dict) -> str:
     return "\n\n".join([*parts, textwrap.fill(conditions(result), 120, break_on_hyphens=False)]) + "\n"
 
 
+def together(results: list[dict]) -> dict:
+    """Several runs as one."""
+    first, *others = results
+    alike = ("hosts", "ranks", "samples", "bytes", "mbit", "host_mbit", "batch", "compute_ms", "rounds")
+    for other in others:
+        if differing := [key for key in alike if other[key] != first[key]]:
+            sys.exit(f"these are not to be put together: {', '.join(differing)} differ")
+    settings: dict[tuple[str, float], dict] = {}
+    for setting in (setting for result in results for setting in result["settings"]):
+        known = settings.setdefault((setting["loop"], setting["cached"]), {**setting, "loaders": {}})
+        known["loaders"] |= setting["loaders"]
+    return {**first, "settings": list(settings.values())}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("result", type=Path, metavar="RESULT.json")
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULT.json")
     parser.add_argument("--output", type=Path, metavar="FOLDER")
     parser.add_argument("--docs", type=Path, metavar="FOLDER")
     args = parser.parse_args()
-    result = json.loads(args.result.read_text(encoding="utf-8"))
+    result = together([json.loads(path.read_text(encoding="utf-8")) for path in args.results])
     for folder in filter(None, (args.output, args.docs)):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "bench-hosts.svg").write_text(plot(result), encoding="utf-8")

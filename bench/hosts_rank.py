@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -191,15 +192,15 @@ def is_told_to_go_on() -> bool:
     return sys.stdin.readline() != ""
 
 
-def trained(batches: Iterable[Any], step: Callable[[Any], Seen], compute_s: float) -> tuple[Seen, float]:
-    """What an epoch had, and how long the trainer waited for its batches."""
+def trained(batches: Iterable[Any], step: Callable[[Any], Seen], args: SimpleNamespace) -> tuple[Seen, float]:
+    """What an epoch, or the first steps of it, had, and how long the trainer waited for its batches."""
     seen: Seen = []
     waited_s, asked_s = 0.0, time.perf_counter()
-    for batch in batches:
+    for batch in islice(batches, args.steps_max):
         waited_s += time.perf_counter() - asked_s
         seen += step(batch)
         del batch
-        time.sleep(compute_s)
+        time.sleep(args.compute_ms / 1e3)
         asked_s = time.perf_counter()
     return seen, waited_s + time.perf_counter() - asked_s
 
@@ -218,7 +219,7 @@ def main() -> None:
     for batches in epochs:
         if not is_told_to_go_on():
             sys.exit("whoever started this rank is gone")
-        seen, waited_s = trained(batches, step, args.compute_ms / 1e3)
+        seen, waited_s = trained(batches, step, args)
         say(event="epoch", seen=seen, waited_s=waited_s, source_bytes=stats().get("source_bytes"))
     close()
     say(event="end", stats=stats())

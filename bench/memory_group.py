@@ -34,22 +34,35 @@ class MemoryGroup:
         self.path = (ROOT / "memory" / _own_group() if self._is_v1 else ROOT) / name
         self._limit_bytes = limit_bytes
 
+    @classmethod
+    def named(cls, prefix: str) -> list[MemoryGroup]:
+        """Groups that there are."""
+        return [cls(path.name) for path in cls("").path.glob(f"{prefix}*") if path.is_dir()]
+
     def __enter__(self) -> Self:
-        self._remove()
-        self.path.mkdir()
-        try:
-            if self._limit_bytes is not None:
-                self._write("memory.limit_in_bytes" if self._is_v1 else "memory.max", self._limit_bytes)
-                # Swap would be more memory.
-                with contextlib.suppress(OSError):
-                    self._write(*(("memory.swappiness", 0) if self._is_v1 else ("memory.swap.max", 0)))
-        except OSError:
-            self._remove()
-            raise
+        self.remove()
+        self.make()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._remove()
+        self.remove()
+
+    def make(self) -> None:
+        self.path.mkdir()
+        try:
+            self.limit(self._limit_bytes)
+        except OSError:
+            self.remove()
+            raise
+
+    def limit(self, limit_bytes: int | None) -> None:
+        """From now on it may have no more than this; None: all there is."""
+        unlimited = "-1" if self._is_v1 else "max"
+        limit = unlimited if limit_bytes is None else str(limit_bytes)
+        self._write("memory.limit_in_bytes" if self._is_v1 else "memory.max", limit)
+        # Swap would be more memory.
+        with contextlib.suppress(OSError):
+            self._write(*(("memory.swappiness", "0") if self._is_v1 else ("memory.swap.max", "0")))
 
     def command(self, line: list[str]) -> list[str]:
         """The same command in the group, from its first page on."""
@@ -65,10 +78,11 @@ class MemoryGroup:
         cached_bytes = int(stat[cached]) - int(stat[shared])
         return Use(int((self.path / whole).read_text()) - cached_bytes, cached_bytes)
 
-    def _write(self, name: str, value: int) -> None:
+    def _write(self, name: str, value: str) -> None:
         (self.path / name).write_text(f"{value}\n")
 
-    def _remove(self) -> None:
+    def remove(self) -> None:
+        """When what was in it is gone."""
         deadline = time.monotonic() + EMPTY_S_MAX
         while self.path.exists():
             try:

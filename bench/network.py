@@ -97,6 +97,8 @@ class Host:
         self.name = f"{network.name}-{what}"
         self.address = f"10.77.0.{number + 1}"
         self.address6 = f"fd77::{number + 1:x}"
+        #: Of the process that keeps its mounts and its name; None: it has none of its own.
+        self.holder_pid: int | None = None
         self._holder: subprocess.Popen | None = None
 
     def settle(self) -> None:
@@ -118,6 +120,7 @@ class Host:
         said = self._holder.stdout.readline()
         if said != "settled\n":
             raise SetupError(f"{self.name}: no mounts of its own: {said.strip()}")
+        self.holder_pid = self._holder.pid
 
     def leave(self) -> None:
         """It has no mounts any more, and none of its processes lives."""
@@ -128,8 +131,8 @@ class Host:
     def command(self, line: list[Any]) -> list[str]:
         """The same command on this host. It becomes the command: its process is the command's."""
         where = self._enter_network()
-        if self._holder is not None:
-            where = ["nsenter", f"--target={self._holder.pid}", "--net", "--mount", "--uts", "--"]
+        if self.holder_pid is not None:
+            where = ["nsenter", f"--target={self.holder_pid}", "--net", "--mount", "--uts", "--"]
         return [*where, *map(str, line)]
 
     def start(self, line: list[Any], **options: Any) -> subprocess.Popen:
@@ -147,8 +150,8 @@ class Host:
 
     def view(self, path: Path) -> Path:
         """A file or folder of this host, as it is reached from outside."""
-        assert self._holder is not None
-        return Path(f"/proc/{self._holder.pid}/root{path}")
+        assert self.holder_pid is not None
+        return Path(f"/proc/{self.holder_pid}/root{path}")
 
     def slow_down(self, mbit: int) -> None:
         """From now on the line carries no more than this, either way."""
@@ -219,11 +222,21 @@ class Network:
     def host(self, what: str, mbit: int | None = None) -> Host:
         """One more host, with a line of so many Mbit/s, or as fast as the machine can."""
         assert len(self.hosts) < HOSTS_MAX
-        host = Host(self, len(self.hosts), what)
+        host = self._next(what)
         host.make()
-        self.hosts.append(host)
         if mbit is not None:
             host.slow_down(mbit)
+        return host
+
+    def found(self, what: str, holder_pid: int | None) -> Host:
+        """The next host again, which another process made."""
+        host = self._next(what)
+        host.holder_pid = holder_pid
+        return host
+
+    def _next(self, what: str) -> Host:
+        host = Host(self, len(self.hosts), what)
+        self.hosts.append(host)
         return host
 
 
