@@ -6,9 +6,7 @@ when it is answered. A rank that is gone is not waited for.
 
 import json
 import os
-import re
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,12 +20,12 @@ from typing import Any, NamedTuple, Self
 
 from conftest import PACKAGE
 from made import content
+from traced import STRACE, read_bytes
 
 RANK = Path(__file__).with_name("rank.py")
-#: Reads of a sample as strace -y shows them, on one line or on two.
-READ = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<([^>]*\.bin)>.*= (\d+)$")
-BEGUN = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<([^>]*\.bin)>.*<unfinished \.\.\.>$")
-RESUMED = re.compile(r"^(\d+) +<\.\.\. (?:read|readv|pread64) resumed>.*= (\d+)$")
+
+#: What samples that come from other ranks are counted as, by how ranks reach each other.
+ORIGINS = {"auto": "host_peer", "tcp": "peer"}
 
 
 class Place(NamedTuple):
@@ -58,7 +56,7 @@ class Ranks:
         self.results = [folder / f"rank{rank}.json" for rank in range(ranks)]
         self.logs = [folder / f"strace{rank}" for rank in range(ranks)]
         self.told: dict[str, Any] = {"paths": [str(path) for path in paths], **options}
-        self.prefix = (shutil.which("strace"), "-f", "-y", "-s", "0", "-e", "trace=read,readv,pread64") if trace else ()
+        self.prefix = STRACE if trace else ()
         self.port = port or free_port()
         #: How many steps each rank has taken.
         self.steps = [0] * ranks
@@ -179,20 +177,6 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return max(found.getsockname()[1], 1025)
-
-
-def read_bytes(log: Path) -> Counter[str]:
-    """Bytes that were read of each file, as strace saw it."""
-    total: Counter[str] = Counter()
-    begun: dict[str, str] = {}
-    for text in log.read_text().splitlines():
-        if whole := READ.match(text):
-            total[whole[2]] += int(whole[3])
-        elif first := BEGUN.match(text):
-            begun[first[1]] = first[2]
-        elif (rest := RESUMED.match(text)) and rest[1] in begun:
-            total[begun.pop(rest[1])] += int(rest[2])
-    return total
 
 
 def check_epochs(got: list[dict[str, Any]], samples: int, epochs: int) -> None:

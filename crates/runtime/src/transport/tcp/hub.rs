@@ -421,6 +421,8 @@ impl Hub {
             }
             peer.troubles.lost += 1;
             if peer.is_up() {
+                // What waits goes out on the other connection.
+                state.mark(conn.rank);
                 return None;
             }
             let dropped = std::mem::take(&mut peer.queue);
