@@ -13,12 +13,23 @@ use super::peer_stats::Moved;
 use super::post::Posted;
 use super::shared::Shared;
 use crate::arena::Block;
+use crate::stamp::Stamp;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::tier::{Arrived, Found, Shared as Shares, Stay, Tier};
 use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive};
 
 /// A peer that has asked for less is served from disks, however small this rank's staging buffer is: its own may be larger.
 const COPIED_LEAST_BYTES: u64 = 64 << 20;
+
+/// A sample that was read in the source and lives elsewhere.
+#[derive(Clone, Copy)]
+pub(super) struct FromSource<'a> {
+    /// Where it lies, if that is in the job's memory.
+    pub(super) block: Option<&'a Arc<Block>>,
+    pub(super) bytes: &'a [u8],
+    /// What it was in the source.
+    pub(super) stamp: Option<Stamp>,
+}
 
 /// A block as it is sent.
 struct Sendable(Arc<Block>);
@@ -220,13 +231,12 @@ impl Shared {
     }
 
     /// Hands a sample that was read to its home. What there is no room for is not sent: the home need not wait for it.
-    pub(super) fn hand_over(
-        &self,
-        home: Home,
-        sample: SampleId,
-        block: Option<&Arc<Block>>,
-        bytes: &[u8],
-    ) {
+    pub(super) fn hand_over(&self, home: Home, sample: SampleId, read: &FromSource<'_>) {
+        let FromSource {
+            block,
+            bytes,
+            stamp,
+        } = *read;
         let Some(post) = &self.post else {
             return;
         };
@@ -242,7 +252,11 @@ impl Shared {
             }
             None => Content::Sample(room.fill(payload(block, bytes))),
         };
-        let message = Message::HandOver(HandOver { sample, content });
+        let message = Message::HandOver(HandOver {
+            sample,
+            content,
+            stamp,
+        });
         match post.send(home.rank, message, &self.own) {
             Posted::Taken => self.outbox.sent_one(bytes.len()),
             Posted::Not => {
@@ -276,11 +290,16 @@ impl Shared {
     /// Tells a sample's home not to wait for it. If that is lost, too, there are deadlines.
     pub(super) fn will_not_come(&self, home: Home, sample: SampleId) {
         let content = Content::WillNotCome;
-        self.say(home.rank, Message::HandOver(HandOver { sample, content }));
+        self.say(
+            home.rank,
+            Message::HandOver(HandOver::unstamped(sample, content)),
+        );
     }
 
     fn keep_handed_over(&self, from: Rank, handed: &HandOver) {
-        let HandOver { sample, content } = handed;
+        let HandOver {
+            sample, content, ..
+        } = handed;
         let sample = *sample;
         if sample.0 >= self.spec.catalog.len() {
             return;
@@ -303,13 +322,20 @@ impl Shared {
         if *content == Content::Here {
             // Its reader need not keep it any longer.
             let content = Content::Here;
-            self.say(from, Message::HandOver(HandOver { sample, content }));
+            self.say(
+                from,
+                Message::HandOver(HandOver::unstamped(sample, content)),
+            );
         }
     }
 
     /// Keeps a sample that lives here.
     fn keep_at_home(&self, from: Rank, handed: &HandOver, number: TierId) {
-        let HandOver { sample, content } = handed;
+        let HandOver {
+            sample,
+            content,
+            stamp,
+        } = handed;
         let sample = *sample;
         let tier = self.stores.tier(number);
         let expected = self.spec.catalog.size(sample).0;
@@ -324,7 +350,7 @@ impl Shared {
             Content::Sample(payload) if payload.bytes().len() as u64 == expected => {
                 let arrived = Arrived::Buffer(payload.bytes());
                 let secured = tier.secure(arrived, Stay::Lasting);
-                let kept = tier.keep_secured(sample, arrived, secured, None);
+                let kept = tier.keep_secured(sample, arrived, secured, *stamp);
                 // Its reader had it from the source, in this job.
                 self.reader.is_kept(sample, kept)
             }

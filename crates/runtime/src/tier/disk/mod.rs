@@ -434,6 +434,10 @@ impl Tier for DiskTier {
 }
 
 /// Whether a failed write only says that nothing can be kept there now.
+
+    fn is_comparable(&self, sample: SampleId) -> bool {
+        self.stamp_of(sample).is_some_and(|then| then.trusted)
+    }
 fn is_refusal(cause: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(

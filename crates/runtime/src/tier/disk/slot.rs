@@ -161,6 +161,11 @@ impl SlotTier {
         self.place_of(sample).is_current(sample, now)
     }
 
+    /// See [`Tier::is_comparable`].
+    pub(super) fn is_comparable(&self, sample: SampleId) -> bool {
+        self.place_of(sample).is_comparable(sample)
+    }
+
     /// See [`Tier::in_file`]. What was adopted is about to move.
     pub(super) fn in_file(&self, sample: SampleId) -> Option<InFile> {
         let is_own = self.orphan_of(sample).is_none();
