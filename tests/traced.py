@@ -4,13 +4,18 @@ import re
 from collections import Counter
 from pathlib import Path
 
-#: What strace is run by for this, but for where it writes to.
-STRACE = ("strace", "-f", "-y", "-s", "0", "-e", "trace=read,readv,pread64")
+#: The calls that read a file.
+READS = "read,readv,pread64"
 
 #: A read as strace -y shows it, on one line or on two.
 READ = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<([^>]*)>.*= (\d+)$")
 BEGUN = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<([^>]*)>.*<unfinished \.\.\.>$")
 RESUMED = re.compile(r"^(\d+) +<\.\.\. (?:read|readv|pread64) resumed>.*= (\d+)$")
+
+
+def strace(calls: str = READS) -> tuple[str, ...]:
+    """What strace is run by to write down these calls, but for where it writes to."""
+    return ("strace", "-f", "-y", "-s", "0", "-e", f"trace={calls}")
 
 
 def read_bytes(log: Path, names: str = r"\.bin$") -> Counter[str]:

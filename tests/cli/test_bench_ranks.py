@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from traced import STRACE, read_bytes
+from traced import read_bytes, strace
 
 RANKS, SAMPLES, SIZE, EPOCHS = 4, 320, 3000, 3
 
@@ -23,7 +23,7 @@ def bench(foresee, dataset, tmp_path, policy):
     if not shutil.which("strace"):
         pytest.skip("no strace: install Debian's package strace")
     log = tmp_path / f"strace-{policy}"
-    trace = (*STRACE, "-o", str(log))
+    trace = (*strace(), "-o", str(log))
     memory = SAMPLES * SIZE * 51 // 50 // RANKS
     options = ("--ranks", str(RANKS), "--lockstep", "--batch", "8", "--epochs", str(EPOCHS), "--policy", policy)
     sizes = ("--staging", "1 MiB", "--memory", f"{memory} B")

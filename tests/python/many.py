@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 
 from conftest import PACKAGE
 from made import content
-from traced import STRACE, read_bytes
+from traced import READS, read_bytes, strace
 
 RANK = Path(__file__).with_name("rank.py")
 
@@ -45,18 +45,20 @@ class Ranks:
         folder: Path,
         *,
         trace: bool = False,
+        traced: str = READS,
         place: Callable[[int], Place] | None = None,
         port: int | None = None,
         **options: Any,
     ):
-        """`place` says where a rank is, unless all are on this host; `port` is rank 0's, unless any will do."""
+        """`place` says where a rank is, unless all are on this host; `port` is rank 0's, unless any will do; `traced` are the
+        calls that strace writes down."""
         self.ranks, self.folder = ranks, folder
         folder.mkdir(exist_ok=True)
         self.place = place or (lambda _: Place())
         self.results = [folder / f"rank{rank}.json" for rank in range(ranks)]
         self.logs = [folder / f"strace{rank}" for rank in range(ranks)]
         self.told: dict[str, Any] = {"paths": [str(path) for path in paths], **options}
-        self.prefix = STRACE if trace else ()
+        self.prefix = strace(traced) if trace else ()
         self.port = port or free_port()
         #: How many steps each rank has taken.
         self.steps = [0] * ranks

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import foresee
 import pytest
-from traced import STRACE, read_bytes
+from traced import read_bytes, strace
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKS, SAMPLES, SIZE, EPOCHS = 4, 96, 3000, 3
@@ -172,7 +172,7 @@ def test_the_source_is_read_once_as_strace_counts_it(samples, tmp_path):
     if not shutil.which("strace"):
         pytest.skip("no strace: install Debian's package strace")
     log = tmp_path / "strace"
-    prefix = (*STRACE, "-o", str(log))
+    prefix = (*strace(), "-o", str(log))
     try:
         ran, told = run(samples, tmp_path / "out", "epochs", prefix=prefix)
     except AssertionError as failed:

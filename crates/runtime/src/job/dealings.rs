@@ -194,7 +194,10 @@ impl Dealings {
     /// Tells who is to bring a sample here that it need not: somebody else did.
     pub(super) fn need_not_bring(&mut self, bringer: Rank, sample: SampleId) {
         let content = Content::WillNotCome;
-        self.send(bringer, Message::HandOver(HandOver { sample, content }));
+        self.send(
+            bringer,
+            Message::HandOver(HandOver::unstamped(sample, content)),
+        );
     }
 
     /// Asks a rank for a sample. Who is mute is not asked, but now and then whether it still is.

@@ -16,12 +16,23 @@ use super::post::Posted;
 use super::shared::Shared;
 use crate::arena::Block;
 use crate::peers::Waiting as Parker;
+use crate::stamp::Stamp;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::tier::{Arrived, Found, Shared as Shares, Stay, Tier};
 use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive};
 
 /// A peer that has asked for less is served from disks, however small this rank's staging buffer is: its own may be larger.
 const COPIED_LEAST_BYTES: u64 = 64 << 20;
+
+/// A sample that was read in the source and lives elsewhere.
+#[derive(Clone, Copy)]
+pub(super) struct FromSource<'a> {
+    /// Where it lies, if that is in the job's memory.
+    pub(super) block: Option<&'a Arc<Block>>,
+    pub(super) bytes: &'a [u8],
+    /// What it was in the source.
+    pub(super) stamp: Option<Stamp>,
+}
 
 /// A block as it is sent.
 struct Sendable(Arc<Block>);
@@ -272,13 +283,12 @@ impl Shared {
     }
 
     /// Hands a sample that was read to its home. What there is no room for is not sent: the home need not wait for it.
-    pub(super) fn hand_over(
-        &self,
-        home: Home,
-        sample: SampleId,
-        block: Option<&Arc<Block>>,
-        bytes: &[u8],
-    ) {
+    pub(super) fn hand_over(&self, home: Home, sample: SampleId, read: &FromSource<'_>) {
+        let FromSource {
+            block,
+            bytes,
+            stamp,
+        } = *read;
         let Some(post) = &self.post else {
             return;
         };
@@ -294,7 +304,11 @@ impl Shared {
             }
             None => Content::Sample(room.fill(payload(block, bytes))),
         };
-        let message = Message::HandOver(HandOver { sample, content });
+        let message = Message::HandOver(HandOver {
+            sample,
+            content,
+            stamp,
+        });
         match post.send(home.rank, message, &self.own) {
             Posted::Taken => self.outbox.sent_one(bytes.len()),
             Posted::Not => {
@@ -328,12 +342,17 @@ impl Shared {
     /// Tells a sample's home not to wait for it. If that is lost, too, there are deadlines.
     pub(super) fn will_not_come(&self, home: Home, sample: SampleId) {
         let content = Content::WillNotCome;
-        self.say(home.rank, Message::HandOver(HandOver { sample, content }));
+        self.say(
+            home.rank,
+            Message::HandOver(HandOver::unstamped(sample, content)),
+        );
     }
 
     /// Takes in what was handed over, now or when there is a disk for it.
     fn take_in(&self, from: Rank, handed: HandOver) {
-        let HandOver { sample, content } = &handed;
+        let HandOver {
+            sample, content, ..
+        } = &handed;
         if sample.0 >= self.spec.catalog.len() {
             return;
         }
@@ -350,8 +369,8 @@ impl Shared {
     /// What a disk does not take is not there, as if its reader could not read it.
     fn refuse_handed_over(&self, from: Rank, handed: &HandOver) {
         let sample = handed.sample;
-        let content = Content::WillNotCome;
-        self.keep_handed_over(from, &HandOver { sample, content });
+        let refused = HandOver::unstamped(sample, Content::WillNotCome);
+        self.keep_handed_over(from, &refused);
         if handed.content == Content::Here {
             self.say_fetched(from, sample);
         }
@@ -359,12 +378,14 @@ impl Shared {
 
     /// The reader of a sample that it left here for its home need not keep it any longer.
     fn say_fetched(&self, from: Rank, sample: SampleId) {
-        let content = Content::Here;
-        self.say(from, Message::HandOver(HandOver { sample, content }));
+        let fetched = HandOver::unstamped(sample, Content::Here);
+        self.say(from, Message::HandOver(fetched));
     }
 
     fn keep_handed_over(&self, from: Rank, handed: &HandOver) {
-        let HandOver { sample, content } = handed;
+        let HandOver {
+            sample, content, ..
+        } = handed;
         let sample = *sample;
         let here = self.look(|state| state.home_here(sample));
         let Some(number) = here else {
@@ -388,7 +409,11 @@ impl Shared {
 
     /// Keeps a sample that lives here.
     fn keep_at_home(&self, from: Rank, handed: &HandOver, number: TierId) {
-        let HandOver { sample, content } = handed;
+        let HandOver {
+            sample,
+            content,
+            stamp,
+        } = handed;
         let sample = *sample;
         let tier = self.stores.tier(number);
         let expected = self.spec.catalog.size(sample).0;
@@ -403,7 +428,7 @@ impl Shared {
             Content::Sample(payload) if payload.bytes().len() as u64 == expected => {
                 let arrived = Arrived::Buffer(payload.bytes());
                 let secured = tier.secure(arrived, Stay::Lasting);
-                let kept = tier.keep_secured(sample, arrived, secured, None);
+                let kept = tier.keep_secured(sample, arrived, secured, *stamp);
                 // Its reader had it from the source, in this job.
                 self.reader.is_kept(sample, kept)
             }
@@ -571,7 +596,7 @@ mod tests {
             source.await_a_look();
             let sample = SampleId(0);
             let content = Content::WillNotCome;
-            let message = Message::HandOver(HandOver { sample, content });
+            let message = Message::HandOver(HandOver::unstamped(sample, content));
             assert_eq!(
                 ends[1].send(Rank(0), message),
                 crate::transport::Sent::Taken

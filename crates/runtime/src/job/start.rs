@@ -142,7 +142,12 @@ impl Job {
     fn open(&self) -> Result<Opened, JobError> {
         let pool = Pool::of_process();
         let (stores, grant) = self.open_stores(&pool)?;
-        let held = stores.held();
+        let spec = self.spec();
+        let held = if spec.config.source.immutable {
+            stores.held()
+        } else {
+            stores.held_from_before(&*spec.source)
+        };
         Ok(Opened {
             pool,
             stores,

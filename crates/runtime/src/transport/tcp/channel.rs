@@ -328,7 +328,7 @@ pub(super) fn instead(message: Message) -> Message {
     match message {
         Message::Answer(Answer { ticket, .. }) => Message::Answer(Answer { ticket, content }),
         Message::HandOver(HandOver { sample, .. }) => {
-            Message::HandOver(HandOver { sample, content })
+            Message::HandOver(HandOver::unstamped(sample, content))
         }
         other @ (Message::Ask(_) | Message::Done(_)) => other,
     }

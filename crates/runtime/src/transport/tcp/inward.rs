@@ -22,6 +22,7 @@ use super::near;
 use super::peer::{Conn, end};
 use super::queue::{Out, Stream};
 use super::{offers, roster};
+use crate::stamp::{STAMP_BYTES, Stamp};
 use crate::transport::{Answer, Ask, Content, Done, HandOver, Message, Payload, Ticket};
 
 /// Bytes of the buffer for small frames: what is read of a sample before its length is known is copied, so not too large.
@@ -351,14 +352,8 @@ fn message(header: Header, bytes: Vec<u8>) -> Option<Message> {
             ticket,
             content: Content::WillNotCome,
         }),
-        Kind::HandOver => Message::HandOver(HandOver {
-            sample,
-            content: Content::Sample(Payload::new(bytes)),
-        }),
-        Kind::NoHandOver => Message::HandOver(HandOver {
-            sample,
-            content: Content::WillNotCome,
-        }),
+        Kind::HandOver => Message::HandOver(handed_over(sample, bytes)),
+        Kind::NoHandOver => Message::HandOver(HandOver::unstamped(sample, Content::WillNotCome)),
         Kind::AnswerHere => Message::Answer(Answer {
             ticket,
             content: Content::Here,
@@ -370,11 +365,25 @@ fn message(header: Header, bytes: Vec<u8>) -> Option<Message> {
         Kind::HandOverHere => Message::HandOver(HandOver {
             sample,
             content: Content::Here,
+            stamp: bytes.as_array().and_then(Stamp::from_bytes),
         }),
         Kind::Done => Message::Done(Done { report: bytes }),
         _ => return None,
     };
     Some(message)
+}
+
+/// A sample, with its stamp behind it. What is too short for one is no sample.
+fn handed_over(sample: SampleId, mut bytes: Vec<u8>) -> HandOver {
+    let Some(stamp) = bytes.last_chunk().map(Stamp::from_bytes) else {
+        return HandOver::unstamped(sample, Content::WillNotCome);
+    };
+    bytes.truncate(bytes.len() - STAMP_BYTES);
+    HandOver {
+        sample,
+        content: Content::Sample(Payload::new(bytes)),
+        stamp,
+    }
 }
 
 fn for_channel(hub: &Hub, from: Rank, header: Header, bytes: Vec<u8>) {

@@ -80,7 +80,8 @@ impl Line {
         self.next = 0;
         self.sent = 0;
         for out in turn {
-            let head = self.encoder.head(&out.header, out.bytes());
+            let stamp = out.stamp.as_ref().map_or(&[][..], |stamp| &stamp[..]);
+            let head = self.encoder.head_over(&out.header, out.bytes(), stamp);
             let start = self.own.len();
             self.own.extend(head);
             let own = start..self.own.len();
@@ -88,6 +89,11 @@ impl Line {
             let payload = out.payload.filter(|(_, range)| !range.is_empty());
             if let Some((payload, range)) = payload {
                 self.pieces.push(Piece::Payload(payload, range));
+            }
+            if let Some(stamp) = out.stamp {
+                let start = self.own.len();
+                self.own.extend(stamp);
+                self.pieces.push(Piece::Own(start..self.own.len()));
             }
         }
         if self.conn.cipher.is_some() {

@@ -322,10 +322,17 @@ impl Handle {
             Message::HandOver(HandOver {
                 sample: id,
                 content,
+                stamp,
             }) => {
                 let number = u64::from(id.0);
                 let kinds = [Kind::HandOver, Kind::HandOverHere, Kind::NoHandOver];
-                sample(kinds, number, content)
+                let out = sample(kinds, number, content);
+                match out.header.kind {
+                    Kind::HandOver => out.with_stamp(stamp),
+                    // Who only says that it has fetched something says nothing of the source.
+                    Kind::HandOverHere if stamp.is_some() => out.with_stamp(stamp),
+                    _ => out,
+                }
             }
             Message::Done(done) => {
                 if done.report.len() > REPORT_BYTES_MAX {

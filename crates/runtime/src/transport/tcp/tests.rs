@@ -347,7 +347,10 @@ fn a_slow_receiver_fills_its_own_queue_and_still_sends() {
     let sent = (0..1000).map(|number| {
         let content = Content::Sample(sample.clone());
         let sample = SampleId(number);
-        both[0].send(Rank(1), Message::HandOver(HandOver { sample, content }))
+        both[0].send(
+            Rank(1),
+            Message::HandOver(HandOver::unstamped(sample, content)),
+        )
     });
     let sent: Vec<Sent> = sent.collect();
     assert_eq!(sent.last(), Some(&Sent::Full));
