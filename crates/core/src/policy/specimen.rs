@@ -18,6 +18,8 @@ pub struct Traits {
     pub is_real: bool,
     /// Whether ranks keep samples.
     pub keeps: bool,
+    /// Whether each sample that is kept has one home among all ranks.
+    pub gives_homes: bool,
     /// Whether samples are read when the trainer asks for them.
     pub on_demand: bool,
 }
@@ -29,6 +31,7 @@ impl Traits {
             return Self {
                 is_real: false,
                 keeps: false,
+                gives_homes: false,
                 on_demand: false,
             };
         };
@@ -36,6 +39,7 @@ impl Traits {
             // A loader delivers what the order says, and nothing else.
             is_real: part.only_simulated().is_none() && !policy.substitutes(),
             keeps: part.keeps(),
+            gives_homes: part.homes().is_some(),
             on_demand: part.delivery == Delivery::OnDemand,
         }
     }

@@ -340,10 +340,11 @@ impl Job {
         };
         let shares = agreed.as_ref().map(|agreed| &agreed.shares[..]);
         let (part, fills_first) = spec.part(&brief, shares)?;
-        let part = Part {
+        let mut part = Part {
             held: held.to_vec(),
             ..part
         };
+        spec.keep_once(&mut part);
         if let Keeping::Homes { spare, .. } = &part.keeping {
             stores.divide(spare);
         }
@@ -385,7 +386,7 @@ impl Job {
         let does_keep = Traits::of(spec.policy()?).keeps;
         let (wanted, capacity) = memory
             .filter(|_| does_keep)
-            .map_or((0, 0), |tier| (total, tier.capacity_bytes));
+            .map_or((0, 0), |tier| (total, spec.part_bytes(tier)));
         let grant = Grant::new(pool, &spec.config, wanted, capacity);
         let granted = grant.bytes;
         let (samples, largest) = (u64::from(spec.catalog.len()), spec.catalog.largest().0);
@@ -400,7 +401,7 @@ impl Job {
         let mut tiers = Vec::new();
         for tier in &spec.config.tiers {
             let opened: Box<dyn tier::Tier> = match &tier.kind {
-                _ if tier.capacity_bytes == 0 || !does_keep => Box::new(Nowhere),
+                _ if spec.part_bytes(tier) == 0 || !does_keep => Box::new(Nowhere),
                 TierKind::Memory => Box::new(MemoryTier::new(Arc::clone(&arena), granted)),
                 TierKind::Disk { .. } => Box::new(aside(|| open_disk(pool, &spec, tier))?),
             };
@@ -442,7 +443,7 @@ fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobEr
         orphans: Vec::new(),
         dataset: spec.dataset,
         sizes: Arc::clone(&spec.catalog),
-        capacity: Bytes(tier.capacity_bytes),
+        capacity: Bytes(spec.part_bytes(tier)),
         floor: Bytes(*free_space_floor_bytes),
         trusted: *trust_folder,
     };
