@@ -1,5 +1,5 @@
 //! The thread that reads and hands on. It is the only one that calls receivers, so a slow one holds up what arrives, never
-//! what is sent.
+//! what others send. What receivers say is sent by this thread, when they have returned.
 //!
 //! Payloads are read to where they stay, without a copy; headers and small frames through a small buffer.
 
@@ -40,6 +40,11 @@ const RECORD_BYTES_MAX: usize = 65_535;
 
 /// Reads of one connection before others have their turn.
 const TURN_READS: usize = 16;
+
+/// Reads that something came by before what was said to it is written, at the latest: one by one the other end gets its
+/// answers in dribs, all at once it waits for the first of them. Measured over loopback (bench transport): 0.83 of plain
+/// sockets after each, 0.87 when nothing is left to read, 1.02 with three.
+const ANSWERED_TOGETHER: usize = 3;
 
 /// How long others may take to close their ends when all ends.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
@@ -213,6 +218,7 @@ impl Inward {
         for channel in handing {
             channel.hand_on();
         }
+        self.hub.write_answers();
     }
 
     fn watch(&mut self, conn: Arc<Conn>) {
@@ -234,6 +240,7 @@ impl Inward {
 
     /// Reads a connection's turn, and hands on what is whole.
     fn read(&mut self, id: u64) {
+        let mut unanswered = 0;
         for _ in 0..TURN_READS {
             let Some(inlet) = self.inlets.get_mut(&id) else {
                 return;
@@ -241,8 +248,15 @@ impl Inward {
             inlet.decoder.allow(self.hub.bounds());
             let read = inlet.read(&mut self.buffer, &mut self.events);
             let conn = Arc::clone(&inlet.conn);
+            let has_come = !self.events.is_empty();
+            let is_drained = matches!(read, Ok(0));
             while let Some(event) = self.events.pop_front() {
                 arrived(&self.hub, &conn, event);
+            }
+            unanswered += usize::from(has_come);
+            if is_drained || unanswered >= ANSWERED_TOGETHER {
+                unanswered = 0;
+                self.hub.write_answers();
             }
             match read {
                 Ok(0) => return,
@@ -253,6 +267,7 @@ impl Inward {
                 }
             }
         }
+        self.hub.write_answers();
     }
 
     /// A connection is not read any more.
@@ -278,6 +293,7 @@ impl Inward {
             self.hub.tell_lost(conn.rank);
             // There may be another connection already; what was on this one is lost all the same.
             self.hub.tell_found(conn.rank);
+            self.hub.write_answers();
         }
     }
 }

@@ -41,6 +41,7 @@ mod shelf;
 mod socket;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
+mod writing;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use foresee_core::ids::Rank;
 use snow::StatelessTransportState;
 
+use super::line::Line;
 use super::queue::Queue;
+use crate::sync::{Mutex, MutexGuard, whole};
 use crate::transport::Troubles;
 
 /// The first pause before connecting again, and the longest, before and after a rank was met.
@@ -24,13 +26,21 @@ pub(super) struct Conn {
     pub(super) stream: TcpStream,
     /// Whether this rank made it.
     pub(super) is_ours: bool,
-    pub(super) seed_out: u64,
     pub(super) seed_in: u64,
     pub(super) cipher: Option<StatelessTransportState>,
     /// One end has said that it closes it for want of use: its end is no loss.
     pub(super) is_closing: AtomicBool,
-    /// When it was used last, in turns of the thread that writes.
+    /// When it was used last, in turns of those who write.
     pub(super) used: AtomicU64,
+    /// What is being written to it.
+    pub(super) line: Mutex<Line>,
+}
+
+impl Conn {
+    /// What is being written to it. Who has it may lock the hub's state, never the other way round.
+    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
+        whole(self.line.lock())
+    }
 }
 
 /// How a rank without a connection is reached.
