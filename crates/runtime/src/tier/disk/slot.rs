@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn what_is_left_of_other_datasets_counts_against_the_capacity() {
         let folder = TempDir::new().unwrap();
-        let of = |dataset, room| DiskSpec {
+        let of = |dataset, room: u64| DiskSpec {
             dataset: [dataset; 16],
             ..spec(folder.path(), (40 + room) * SAMPLE)
         };
