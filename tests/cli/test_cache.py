@@ -100,7 +100,9 @@ def test_what_a_job_uses_is_neither_compared_nor_cleared_and_that_is_said(place,
             time.sleep(0.05)
         (part,) = parts(foresee, place / "cache")
         assert part["in_use_by"] == str(job.pid)
-        assert f"in use by process {job.pid}" in found(foresee, "verify", place / "cache", code=1)["parts"][0]["unchecked"]
+        assert (
+            f"in use by process {job.pid}" in found(foresee, "verify", place / "cache", code=1)["parts"][0]["unchecked"]
+        )
         ran = foresee("cache", "clear", place / "cache")
         assert ran.code == 1 and f"in use by process {job.pid}: not cleared" in ran.stdout
         assert parts(foresee, place / "cache")[0]["entries"] > 0

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from many import Ranks, check_epochs, make_files
 
-SIZE, SAMPLES, EPOCHS, BATCH = 4000, 480, 2, 8
+SIZE, SAMPLES, EPOCHS, BATCH = 4000, 240, 2, 8
 TOTAL = SIZE * SAMPLES
 #: A look at a sample by its name, as strace shows it.
 LOOK = re.compile(r'^\d+ +(?:stat|lstat|newfstatat|statx)\(.*?"(?:[^"]*/)?(\d+\.bin)"', re.MULTILINE)
@@ -71,9 +71,8 @@ def jobs(paths, tmp_path, transport):
 def test_the_same_ranks_read_nothing_again(jobs, ranks):
     jobs.run(ranks)
     assert jobs.source_bytes == TOTAL
-    for _ in range(2):
-        jobs.run(ranks)
-        assert jobs.source_bytes == 0
+    jobs.run(ranks)
+    assert jobs.source_bytes == 0
 
 
 def test_a_file_is_looked_at_once_a_job_by_who_holds_it(jobs):
@@ -91,8 +90,6 @@ def test_a_file_is_looked_at_once_a_job_by_who_holds_it(jobs):
 
 def test_one_more_rank_reads_nothing_again(jobs):
     jobs.run(3)
-    jobs.run(4)
-    assert jobs.source_bytes == 0
     jobs.run(4)
     assert jobs.source_bytes == 0
 

@@ -400,6 +400,7 @@ mod tests {
             Tier {
                 kind,
                 capacity_bytes: 0,
+                scope: Scope::Rank,
                 threads: 2
             }
         );
