@@ -26,28 +26,28 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Action {
     /// Say what a cache folder holds, and who uses it.
-    Status(Folder),
+    Status(Asked),
     /// Read all that a cache folder holds and compare it with its checksums; exit code 1 where something is damaged, or is
     /// in use and was not read.
-    Verify(Folder),
+    Verify(Asked),
     /// Delete what a cache folder holds; exit code 1 where something is in use, and stays.
-    Clear(Folder),
+    Clear(Asked),
 }
 
 #[derive(clap::Args)]
-struct Folder {
+struct Asked {
     /// The folder, as `path` of [[tier]] in foresee.toml has it.
     #[arg(value_name = "DIR")]
     path: PathBuf,
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
-    /// Look into it even if others own it or may write to it, as trust_folder = true does.
+    /// Look into it even if others own it or may write to it, as `trust_folder = true` does.
     #[arg(long)]
     trust_folder: bool,
 }
 
-impl Folder {
+impl Asked {
     fn find(&self) -> Result<Cache> {
         Ok(Cache::find(&self.path, self.trust_folder)?)
     }
@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     }
 }
 
-fn status(folder: &Folder) -> Result<()> {
+fn status(folder: &Asked) -> Result<()> {
     let cache = folder.find()?;
     let status = cache.status()?;
     let sum = |bytes: fn(&Part) -> u64| status.parts.iter().map(bytes).sum();
@@ -161,7 +161,7 @@ fn foreign(names: &[String]) -> String {
     text
 }
 
-fn verify(folder: &Folder) -> Result<bool> {
+fn verify(folder: &Asked) -> Result<bool> {
     let cache = folder.find()?;
     let checks = cache.verify()?;
     let is_well = |check: &Check| check.damaged.is_empty() && check.unchecked.is_none();
@@ -209,7 +209,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-fn clear(folder: &Folder) -> Result<bool> {
+fn clear(folder: &Asked) -> Result<bool> {
     let cache = folder.find()?;
     let cleared = cache.clear()?;
     let status = cache.status()?;

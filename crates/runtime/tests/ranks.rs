@@ -145,7 +145,7 @@ fn jobs_of_a_kind_that_start_in_another_order_on_each_rank_find_each_other() {
         let mut spec = spec(&case, &source, rank);
         spec.shuffle = Shuffle::Torch { seed };
         let job = Job::new(spec).unwrap();
-        let (said, came) = mpsc::channel();
+        let (said, heard) = mpsc::channel();
         let rooms = Arc::clone(&rooms);
         let open = move |key| {
             // Nobody listens the second time.
@@ -154,7 +154,7 @@ fn jobs_of_a_kind_that_start_in_another_order_on_each_rank_find_each_other() {
         };
         job.meet(Arc::new(open), BOUND);
         assert!(matches!(job.next_batch(Duration::ZERO), Ok(Asked::NotYet)));
-        came.recv().unwrap();
+        heard.recv().unwrap();
         job
     };
     let jobs = [begin(0, 1), begin(0, 2), begin(1, 2), begin(1, 1)];

@@ -332,7 +332,7 @@ impl Peers {
         }
         let peers = Arc::clone(self);
         let thread = thread::Builder::new().name(format!("foresee-meet-{rank}"));
-        let begun = thread.spawn(move || peers.meet(brought));
+        let begun = thread.spawn(move || peers.meet(&brought));
         begun.map_err(|cause| JobError::Threads {
             cause: Arc::new(cause),
         })?;
@@ -355,7 +355,7 @@ impl Peers {
     }
 
     /// Meets the others, and notes what came of it.
-    fn meet(&self, brought: Brought) {
+    fn meet(&self, brought: &Brought) {
         let met = self.met(brought);
         let mut stage = self.stage();
         if matches!(*stage, Stage::Meeting) {
@@ -365,7 +365,7 @@ impl Peers {
         self.decided.notify_all();
     }
 
-    fn met(&self, brought: Brought) -> Stage {
+    fn met(&self, brought: &Brought) -> Stage {
         let spec = &brought.spec;
         let Ok(policy) = spec.policy() else {
             return Stage::Alone;

@@ -10,7 +10,7 @@ use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{
     Beyond, Contention, Curve, Decoded, Hosts, Model, Paces, Scope, System, Tier, Trainer,
 };
-use foresee_core::policy::specimen::{self, Traits};
+use foresee_core::policy::specimen::{self, Caching, Traits};
 use foresee_core::policy::{Assignment, Brief, Capacities, Keeping, Part, Policy, Share, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
@@ -169,7 +169,8 @@ impl JobSpec {
 
     /// Whether anything is kept that other ranks could want.
     pub fn keeps(&self) -> bool {
-        let does_keep = self.policy().is_ok_and(|policy| Traits::of(policy).keeps);
+        let keeps = |policy| Traits::of(policy).keeps != Caching::Nothing;
+        let does_keep = self.policy().is_ok_and(keeps);
         does_keep && self.config.tiers.iter().any(|tier| tier.capacity_bytes > 0)
     }
 
@@ -241,7 +242,7 @@ impl JobSpec {
             return Ok(());
         };
         let policy = self.policy()?;
-        if Traits::of(policy).keeps && !Traits::of(policy).gives_homes {
+        if Traits::of(policy).keeps == Caching::Own {
             let policy = self.policy.clone();
             return Err(JobError::SharedTier { tier, policy });
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use foresee_config::{Tier, TierKind};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
-use foresee_core::policy::specimen::Traits;
+use foresee_core::policy::specimen::{Caching, Traits};
 use foresee_core::policy::{Keeping, Part};
 use foresee_core::units::Bytes;
 
@@ -383,7 +383,7 @@ impl Job {
             .tiers
             .iter()
             .find(|tier| tier.kind == TierKind::Memory);
-        let does_keep = Traits::of(spec.policy()?).keeps;
+        let does_keep = Traits::of(spec.policy()?).keeps != Caching::Nothing;
         let (wanted, capacity) = memory
             .filter(|_| does_keep)
             .map_or((0, 0), |tier| (total, spec.part_bytes(tier)));

@@ -60,7 +60,7 @@ impl Tiers {
             status
                 .foreign
                 .extend(others.map(|other| format!("{name}/{other}")));
-            status.parts.push(self.part(&name, &part)?);
+            status.parts.push(part_of(&name, &part)?);
         }
         Ok(status)
     }
@@ -91,39 +91,9 @@ impl Tiers {
         let is_folder = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
         let lock = fs::symlink_metadata(path.join(folder::LOCK));
         let is_locked = lock.is_ok_and(|found| found.is_file());
-        (is_folder && is_locked).then(|| Folder {
+        (is_folder && is_locked).then_some(Folder {
             path,
             trusted: self.0.trusted,
-        })
-    }
-
-    fn part(&self, name: &str, part: &Folder) -> Result<Part, DiskError> {
-        let in_use_by = match access(part)? {
-            Access::Free(_) => None,
-            Access::InUse(holder) => Some(holder),
-        };
-        let told = told(part);
-        let (entries, held_bytes, capacity_bytes) = match &told {
-            Ok(told) => (
-                told.held.entries.len() as u64,
-                told.held
-                    .entries
-                    .values()
-                    .map(|(entry, _)| entry.len())
-                    .sum(),
-                Some(told.identity.shape.capacity),
-            ),
-            Err(_) => (0, 0, None),
-        };
-        Ok(Part {
-            name: name.to_owned(),
-            of: slots::dataset_of(name).map(str::to_owned),
-            entries,
-            held_bytes,
-            disk_bytes: folder::disk_bytes(&part.path),
-            capacity_bytes,
-            in_use_by,
-            damage: told.err(),
         })
     }
 
@@ -185,6 +155,37 @@ impl Tiers {
             left,
         }
     }
+}
+
+/// What is told of a part.
+fn part_of(name: &str, part: &Folder) -> Result<Part, DiskError> {
+    let in_use_by = match access(part)? {
+        Access::Free(_) => None,
+        Access::InUse(holder) => Some(holder),
+    };
+    let told = told(part);
+    let (entries, held_bytes, capacity_bytes) = match &told {
+        Ok(told) => (
+            told.held.entries.len() as u64,
+            told.held
+                .entries
+                .values()
+                .map(|(entry, _)| entry.len())
+                .sum(),
+            Some(told.identity.shape.capacity),
+        ),
+        Err(_) => (0, 0, None),
+    };
+    Ok(Part {
+        name: name.to_owned(),
+        of: slots::dataset_of(name).map(str::to_owned),
+        entries,
+        held_bytes,
+        disk_bytes: folder::disk_bytes(&part.path),
+        capacity_bytes,
+        in_use_by,
+        damage: told.err(),
+    })
 }
 
 /// Whether somebody has a sub-folder.

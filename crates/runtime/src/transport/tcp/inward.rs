@@ -381,7 +381,7 @@ fn message(header: Header, bytes: Vec<u8>) -> Option<Message> {
         Kind::HandOverHere => Message::HandOver(HandOver {
             sample,
             content: Content::Here,
-            stamp: bytes.as_array().and_then(Stamp::from_bytes),
+            stamp: bytes.first_chunk().and_then(Stamp::from_bytes),
         }),
         Kind::Done => Message::Done(Done { report: bytes }),
         _ => return None,
