@@ -477,7 +477,8 @@ impl Receive for Ear {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
 mod tests {
     use std::sync::{Condvar, Mutex};
     use std::thread;
