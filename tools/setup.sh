@@ -9,7 +9,7 @@
 #                           loader that cannot be installed is named and left out; the next call tries it again
 #   tools/setup.sh bench-or-venv    the path of bench's environment if it was made, else as venv; alone
 #   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
-#   tools/setup.sh tools    strace, git and, for root, MooseFS, for the tests that want them; as browser
+#   tools/setup.sh tools    strace, git and, for root, MooseFS and SLURM, for the tests that want them; as browser
 #   tools/setup.sh fresh    debootstrap and git, for `make fresh`
 #
 # Words can be combined, so that one apt-get run (or one line) covers all missing packages. Only the path of the
@@ -186,6 +186,16 @@ ensure_tools() {
     try_packages "without MooseFS the tests on a shared file system are skipped" || :
 }
 
+# The names are those of bench/cluster.py. Debian starts none of its daemons unless it is configured.
+ensure_slurm() {
+    [ "$(id -u)" = 0 ] || return 0
+    packages=
+    if ! have slurmctld || ! have slurmd || ! have srun; then packages=" slurm-wlm"; fi
+    have munged || packages="$packages munge"
+    [ -n "$packages" ] || return 0
+    try_packages "without SLURM the tests of a cluster are skipped" || :
+}
+
 # --- Rust ------------------------------------------------------------------------------------------------------------
 
 # True if version $1 is at least version $2; the first two numbers count.
@@ -355,6 +365,9 @@ if [ "$want_build" = 1 ] || [ "$want_lint" = 1 ]; then ensure_cargo; fi
 if [ "$want_venv" = 1 ]; then find_python; fi
 ensure_packages
 if [ "$want_browser" = 1 ]; then ensure_browser; fi
-if [ "$want_tools" = 1 ]; then ensure_tools; fi
+if [ "$want_tools" = 1 ]; then
+    ensure_tools
+    ensure_slurm
+fi
 if [ "$want_lint" = 1 ]; then ensure_lint; fi
 if [ "$want_venv" = 1 ]; then ensure_venv; fi
