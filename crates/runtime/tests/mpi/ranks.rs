@@ -42,7 +42,11 @@ pub(crate) fn told() -> Option<(u32, u32)> {
 }
 
 /// Starts this program as ranks, with each MPI that there is; says which there is not.
-pub(crate) fn with_each(ranks: &[u32], arguments: &[&OsStr], check: impl Fn(&str, u32, &mut Command)) {
+pub(crate) fn with_each(
+    ranks: &[u32],
+    arguments: &[&OsStr],
+    check: impl Fn(&str, u32, &mut Command),
+) {
     for (program, options) in LAUNCHERS {
         let is_there = Command::new(program).arg("--version").output().is_ok();
         if !is_there {

@@ -37,12 +37,16 @@ const TURN_HEADS: usize = 64;
 /// A head is never longer: its frames are as many as a turn has, each short.
 const HEAD_BYTES_MAX: usize = 1 << 20;
 
-/// How long this thread looks without a pause when something has just happened: what comes next often comes at once.
-const WATCH: Duration = Duration::from_micros(20);
+/// How long this thread looks without a pause when something has just happened: what comes next often comes at once. Where cores
+/// are busy the others go first each time.
+const WATCH: Duration = Duration::from_micros(100);
 
 /// Pauses grow with the time in which nothing happened, between these.
 const PAUSE_MIN: Duration = Duration::from_micros(20);
-const PAUSE_MAX: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(2);
+
+/// How much longer than meant the kernel may make a pause.
+const TIMER_SLACK_NS: u64 = 1000;
 
 /// What was taken is still sent for so long when all ends, and good-byes are waited for.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
@@ -116,6 +120,8 @@ impl<A: Abi> Courier<A> {
     /// Works until it is to stop, and a little longer for what is to be sent.
     pub(super) fn run(mut self) {
         self.carrier.begin();
+        // Pauses are to be as short as they are meant; where that cannot be had they are longer.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(TIMER_SLACK_NS));
         let gate = Arc::clone(&self.gate);
         loop {
             let Some(inside) = gate.enter() else {
