@@ -29,7 +29,7 @@ def arguments():
     parser.add_argument("--size", type=int, default=16, help="edge of the images that the model sees")
     parser.add_argument("--memory", default="256 MiB", help="what each rank keeps")
     parser.add_argument("--state", type=Path, help="file to save to, and to go on from")
-    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--lr", type=float, default=0.01)
     return parser.parse_args()
 
 

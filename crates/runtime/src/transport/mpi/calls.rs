@@ -271,6 +271,11 @@ pub(super) enum Memory {
     Room(Vec<u8>),
 }
 
+/// A number as MPI takes it; more than it can say is said as the most.
+fn int(number: usize) -> c_int {
+    c_int::try_from(number).unwrap_or(c_int::MAX)
+}
+
 /// What looking for a message brought.
 pub(super) enum Taken {
     Nothing,
@@ -345,9 +350,9 @@ impl<A: Abi, T> Pending<A, T> {
         let code = unsafe {
             function(
                 bytes.as_ptr().cast(),
-                bytes.len() as c_int,
+                int(bytes.len()),
                 functions.constants.byte,
-                to.0 as c_int,
+                to.0.cast_signed(),
                 tag,
                 self.world.comm,
                 &raw mut request,
@@ -375,9 +380,9 @@ impl<A: Abi, T> Pending<A, T> {
         let code = unsafe {
             (functions.irecv)(
                 room.as_mut_ptr().cast(),
-                room.capacity().min(MESSAGE_BYTES_MAX) as c_int,
+                int(room.capacity()),
                 functions.constants.byte,
-                from.0 as c_int,
+                from.0.cast_signed(),
                 tag,
                 self.world.comm,
                 &raw mut request,
@@ -411,7 +416,7 @@ impl<A: Abi, T> Pending<A, T> {
         let code = unsafe {
             (mpi.functions.imrecv)(
                 room.as_mut_ptr().cast(),
-                len as c_int,
+                int(len),
                 mpi.functions.constants.byte,
                 &raw mut message,
                 &raw mut request,
@@ -475,7 +480,7 @@ impl<A: Abi, T> Pending<A, T> {
         // SAFETY: there are as many requests, indices and statuses as is said; MPI writes to no more.
         let code = unsafe {
             (self.world.mpi.functions.testsome)(
-                number as c_int,
+                int(number),
                 self.requests.as_mut_ptr(),
                 &raw mut ended,
                 self.indices.as_mut_ptr(),

@@ -38,7 +38,7 @@ pub(super) enum Launcher {
     OpenMpi,
     /// MPICH's own, Intel's, and others that speak the same to their processes.
     Mpich,
-    /// Whatever speaks PMIx: srun, say. Libraries of both kinds may.
+    /// Whatever speaks `PMIx`: srun, say. Libraries of both kinds may.
     Pmix,
 }
 
@@ -131,9 +131,9 @@ fn mapped(maps: &[u8]) -> Vec<PathBuf> {
 }
 
 /// Loads an MPI into a process that has none: the one that is named, else that of the launcher.
-pub(super) fn load(named: Option<&Path>) -> Result<Found, MpiError> {
+pub(super) fn load(chosen: Option<&Path>) -> Result<Found, MpiError> {
     let launcher = Launcher::of_process().ok_or(MpiError::NoLauncher)?;
-    let names: Vec<String> = match named {
+    let names: Vec<String> = match chosen {
         Some(path) => vec![path.display().to_string()],
         None => launcher.names().into_iter().map(str::to_owned).collect(),
     };

@@ -145,25 +145,19 @@ impl Carrier {
 
     /// A head came; which messages come after it from that rank. None where it is none: nothing more of it can be relied on.
     pub(in crate::transport) fn head(&mut self, from: Rank, bytes: &[u8]) -> Option<Vec<Expected>> {
-        let opened = self.ways[from.index()]
-            .unpacker
-            .head(bytes, self.hub.bounds());
-        match opened {
-            Ok(expected) => {
-                let too_long = expected.iter().filter(|one| one.is_too_long);
-                if let Some(one) = too_long.max_by_key(|one| one.len) {
-                    tracing::warn!(
-                        "peers: rank {from} sent a sample of {} B, more than is allowed: it is dropped",
-                        one.len
-                    );
-                }
-                Some(expected)
-            }
-            Err(_) => {
-                self.hub.state().peer(from).troubles.garbled += 1;
-                None
-            }
+        let unpacker = &mut self.ways[from.index()].unpacker;
+        let Ok(expected) = unpacker.head(bytes, self.hub.bounds()) else {
+            self.hub.state().peer(from).troubles.garbled += 1;
+            return None;
+        };
+        let too_long = expected.iter().filter(|one| one.is_too_long);
+        if let Some(one) = too_long.max_by_key(|one| one.len) {
+            tracing::warn!(
+                "peers: rank {from} sent a sample of {} B, more than is allowed: it is dropped",
+                one.len
+            );
         }
+        Some(expected)
     }
 
     /// A message that was expected came; none where it was dropped.
