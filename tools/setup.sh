@@ -9,7 +9,7 @@
 #                           loader that cannot be installed is named and left out; the next call tries it again
 #   tools/setup.sh bench-or-venv    the path of bench's environment if it was made, else as venv; alone
 #   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
-#   tools/setup.sh tools    strace, git and, for root, MooseFS and SLURM, for the tests that want them; as browser
+#   tools/setup.sh tools    strace, git, Open MPI, MPICH and, for root, MooseFS and SLURM, for the tests that want them; as browser
 #   tools/setup.sh fresh    debootstrap and git, for `make fresh`
 #
 # Words can be combined, so that one apt-get run (or one line) covers all missing packages. Only the path of the
@@ -169,12 +169,17 @@ ensure_browser() {
     try_packages "without a browser the tests of reports in a browser are skipped" || :
 }
 
-# MooseFS apart: a system that has no packages of it has the rest.
+# MPI and MooseFS apart: a system that has no packages of them has the rest.
 ensure_tools() {
     packages=
     have strace || packages=" strace"
     have git || packages="$packages git"
     [ -z "$packages" ] || try_packages "the tests that need one of these are skipped:$packages" || :
+    # Both at once: each has launchers and libraries of its own names.
+    packages=
+    have mpirun.openmpi || packages=" openmpi-bin"
+    have mpirun.mpich || packages="$packages mpich"
+    [ -z "$packages" ] || try_packages "without these the tests under mpirun are skipped:$packages" || :
     # Only root can use it, so others need not install it. The names are those of bench/moosefs.py.
     [ "$(id -u)" = 0 ] || return 0
     packages=

@@ -69,8 +69,7 @@ class Ranks:
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port - 1, "PYTHONPATH": PACKAGE}
         where = self.place(rank)
         env = {**os.environ, **{key: str(value) for key, value in {**place, **meeting, **where.env}.items()}}
-        told = self.folder / f"told{rank}.json"
-        told.write_text(json.dumps({**self.told, "result": str(self.results[rank])}))
+        told = self._tell(rank)
         prefix = [*where.prefix, *self.prefix, "-o", str(self.logs[rank])] if self.prefix else where.prefix
         with (self.folder / f"stderr{rank}").open("w") as stderr:
             return subprocess.Popen(
@@ -82,6 +81,12 @@ class Ranks:
                 text=True,
                 bufsize=1,
             )
+
+    def _tell(self, rank: int) -> Path:
+        """Writes down what a rank is to do."""
+        told = self.folder / f"told{rank}.json"
+        told.write_text(json.dumps({**self.told, "result": str(self.results[rank])}))
+        return told
 
     def step_together(self, timeout_s: float = 120, at_step: Callable[[int, "Ranks"], None] | None = None) -> None:
         """Lets all ranks that live take their steps together until they have ended."""

@@ -31,7 +31,7 @@ pub(super) fn share(
     patience: Duration,
 ) -> Result<(), Apart> {
     let wanted = spec.config.peers.transport;
-    let does_share = matches!(wanted, Wanted::Auto | Wanted::Shared) && transport.greets();
+    let does_share = wanted.shares_memory() && transport.greets();
     let listener = does_share.then(Listener::new);
     let listener = listener.and_then(|made| said(spec, "cannot listen", made));
     let card = listener.as_ref().map(|listener| listener.card().encode());

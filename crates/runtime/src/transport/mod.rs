@@ -20,6 +20,7 @@ pub mod conformance;
 pub mod faulty;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
+pub mod mpi;
 pub mod tcp;
 
 use std::fmt;

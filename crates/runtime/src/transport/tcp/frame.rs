@@ -348,21 +348,7 @@ impl Decoder {
 
     /// The payload that the header announces.
     fn begin(&mut self) -> Result<Body, Broken> {
-        let head = &self.head;
-        let is_whole = sum(self.seed, &head[..SUM_AT]).to_le_bytes() == head[SUM_AT..];
-        let is_next = u32_at(head, 20) == self.frames;
-        if !is_whole || !is_next || head[..2] != MAGIC || head[2] != VERSION {
-            return Err(Broken::Header);
-        }
-        let mut channel = [0; 16];
-        channel.copy_from_slice(&head[24..40]);
-        let header = Header {
-            kind: Kind::from_byte(head[3]).ok_or(Broken::Header)?,
-            channel: JobKey(channel),
-            number: u64_at(head, 8),
-            extra: u32_at(head, 16),
-            len: u32_at(head, 4),
-        };
+        let (header, sum) = read_head(self.seed, self.frames, &self.head)?;
         let too_long = Broken::TooLong {
             kind: header.kind,
             len: header.len,
@@ -375,11 +361,7 @@ impl Decoder {
             .try_reserve_exact(header.len as usize)
             .map_err(|_| too_long)?;
         self.frames = self.frames.wrapping_add(1);
-        Ok(Body {
-            header,
-            sum: u64_at(head, 40),
-            bytes,
-        })
+        Ok(Body { header, sum, bytes })
     }
 
     /// Hands a payload on if it is whole.
@@ -388,11 +370,39 @@ impl Decoder {
         let Some(body) = self.body.take_if(whole) else {
             return;
         };
-        out.push_back(if sum(self.seed, &body.bytes) == body.sum {
-            Event::Frame(body.header, body.bytes)
-        } else {
-            Event::Garbled(body.header)
-        });
+        out.push_back(checked(self.seed, body.header, body.sum, body.bytes));
+    }
+}
+
+/// What a header says, and its payload's checksum: the header of the frame with this number, and no other.
+pub(super) fn read_head(
+    seed: u64,
+    number: u32,
+    head: &[u8; HEADER_BYTES],
+) -> Result<(Header, u64), Broken> {
+    let is_whole = sum(seed, &head[..SUM_AT]).to_le_bytes() == head[SUM_AT..];
+    let is_next = u32_at(head, 20) == number;
+    if !is_whole || !is_next || head[..2] != MAGIC || head[2] != VERSION {
+        return Err(Broken::Header);
+    }
+    let mut channel = [0; 16];
+    channel.copy_from_slice(&head[24..40]);
+    let header = Header {
+        kind: Kind::from_byte(head[3]).ok_or(Broken::Header)?,
+        channel: JobKey(channel),
+        number: u64_at(head, 8),
+        extra: u32_at(head, 16),
+        len: u32_at(head, 4),
+    };
+    Ok((header, u64_at(head, 40)))
+}
+
+/// A frame whose payload is there, if that is as it was sent.
+pub(super) fn checked(seed: u64, header: Header, expected: u64, bytes: Vec<u8>) -> Event {
+    if sum(seed, &bytes) == expected {
+        Event::Frame(header, bytes)
+    } else {
+        Event::Garbled(header)
     }
 }
 

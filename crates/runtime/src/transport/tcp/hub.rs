@@ -119,6 +119,8 @@ pub(super) struct Hub {
     pub(super) badge: Badge,
     /// Jobs may come with larger ones.
     sample_bytes_max: AtomicU64,
+    /// No larger ones are carried, whatever jobs say.
+    pub(super) sample_bytes_cap: u64,
     /// What rank 0 offers to all.
     pub(super) shelf: Shelf,
     /// Without a secret only this host is talked to.
@@ -153,6 +155,7 @@ impl Hub {
         Ok(Self {
             badge,
             sample_bytes_max: AtomicU64::new(0),
+            sample_bytes_cap: u64::from(u32::MAX),
             shelf: Shelf::default(),
             is_local,
             state: Mutex::new(state),
@@ -179,7 +182,7 @@ impl Hub {
 
     /// Samples may be as large as this, and as any that was allowed before.
     pub(super) fn allow(&self, sample_bytes_max: u64) {
-        let most = sample_bytes_max.min(u64::from(u32::MAX));
+        let most = sample_bytes_max.min(self.sample_bytes_cap);
         self.sample_bytes_max.fetch_max(most, Ordering::Relaxed);
     }
 

@@ -251,7 +251,7 @@ impl Inward {
             let has_come = !self.events.is_empty();
             let is_drained = matches!(read, Ok(0));
             while let Some(event) = self.events.pop_front() {
-                arrived(&self.hub, &conn, event);
+                came(&self.hub, &conn, event);
             }
             unanswered += usize::from(has_come);
             if is_drained || unanswered >= ANSWERED_TOGETHER {
@@ -314,14 +314,25 @@ fn note_broken(conn: &Conn, why: &End) {
 }
 
 /// Something came out of a connection.
-fn arrived(hub: &Hub, conn: &Conn, event: Event) {
-    let from = conn.rank;
+fn came(hub: &Hub, conn: &Conn, event: Event) {
+    match event {
+        Event::Frame(
+            Header {
+                kind: Kind::Bye, ..
+            },
+            _,
+        ) => hub.retire(conn),
+        event => arrived(hub, conn.rank, event),
+    }
+}
+
+/// Something came of a rank, whatever carried it.
+pub(super) fn arrived(hub: &Hub, from: Rank, event: Event) {
     match event {
         Event::Frame(header, bytes) => match header.kind {
             // Nobody else knows where all are.
             Kind::Roster if from == Rank(0) => learn(hub, &bytes),
-            Kind::Roster => {}
-            Kind::Bye => hub.retire(conn),
+            Kind::Roster | Kind::Bye => {}
             Kind::OfferAsk | Kind::OfferWait | Kind::OfferNone | Kind::OfferPart => {
                 offers::arrived(hub, from, header, &bytes);
             }

@@ -52,9 +52,21 @@ pub(super) enum Way {
     Waiting(Instant),
 }
 
+/// What brings frames to a rank and from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carriage {
+    /// Connections of this mesh.
+    Sockets,
+    /// Something else does (`carrier`), and needs no connection.
+    Other,
+    /// Something else did, and does not any more.
+    Over,
+}
+
 /// One other rank.
 pub(super) struct Peer {
     pub(super) queue: Queue,
+    pub(super) carriage: Carriage,
     /// At most one that it made and one that this rank made, if both did at the same time.
     pub(super) conns: [Option<Arc<Conn>>; 2],
     pub(super) way: Way,
@@ -75,6 +87,7 @@ impl Peer {
     pub(super) fn new(rank: Rank) -> Self {
         Self {
             queue: Queue::default(),
+            carriage: Carriage::Sockets,
             conns: [None, None],
             way: Way::Idle,
             addresses: Vec::new(),
@@ -108,7 +121,7 @@ impl Peer {
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.conns.iter().any(Option::is_some)
+        self.carriage == Carriage::Other || self.conns.iter().any(Option::is_some)
     }
 
     pub(super) fn is_met(&self) -> bool {
@@ -117,7 +130,8 @@ impl Peer {
 
     /// Whether it could not be reached when that was tried last.
     pub(super) fn is_gone(&self) -> bool {
-        !self.is_up() && matches!(self.way, Way::Waiting(_)) && self.can_be_lost()
+        let is_lost = matches!(self.way, Way::Waiting(_)) && self.can_be_lost();
+        !self.is_up() && (is_lost || self.carriage == Carriage::Over)
     }
 
     /// A rank that was never heard of is awaited, not lost.
