@@ -73,10 +73,8 @@ fn what_is_too_long_is_refused_and_the_next_one_comes(mesh: &Arc<Mesh>) {
     gather(&*transport);
     if rank == Rank(0) {
         for (sample, len) in [(0, 16 << 20), (1, 100_000)] {
-            let message = Message::HandOver(HandOver {
-                sample: SampleId(sample),
-                content: Content::Sample(Payload::new(vec![sample as u8; len])),
-            });
+            let content = Content::Sample(Payload::new(vec![sample as u8; len]));
+            let message = Message::HandOver(HandOver::unstamped(SampleId(sample), content));
             assert_eq!(transport.send(Rank(1), message), Sent::Taken);
         }
     }

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use foresee_core::ids::{Rank, SampleId};
+use foresee_runtime::stamp::Stamp;
 use foresee_runtime::transport::conformance::{self, Member};
 use foresee_runtime::transport::{
     Answer, Ask, Content, Done, Gather, Given, HandOver, Mesh, Message, Payload, Receive, Sent,
@@ -92,15 +93,43 @@ impl Wire {
                 self.bytes(payload.bytes());
             }
             Content::WillNotCome => self.number(0),
-            Content::Here | Content::InFile(_) => panic!("the suite sends none"),
+            Content::Here => self.number(2),
+            Content::InFile(_) => panic!("the suite sends none"),
         }
     }
 
     fn heard_content(&mut self) -> Content {
         match self.heard() {
             0 => Content::WillNotCome,
+            2 => Content::Here,
             _ => Content::Sample(Payload::new(self.heard_bytes())),
         }
+    }
+
+    fn stamp(&mut self, stamp: Option<&Stamp>) {
+        self.number(u64::from(stamp.is_some()));
+        if let Some(stamp) = stamp {
+            self.number(stamp.size_bytes);
+            self.number(stamp.mtime_ns.cast_unsigned());
+            self.number(stamp.ctime_ns.cast_unsigned());
+            self.number(stamp.inode);
+            self.number(stamp.mount);
+            self.number(u64::from(stamp.trusted));
+        }
+    }
+
+    fn heard_stamp(&mut self) -> Option<Stamp> {
+        if self.heard() == 0 {
+            return None;
+        }
+        Some(Stamp {
+            size_bytes: self.heard(),
+            mtime_ns: self.heard().cast_signed(),
+            ctime_ns: self.heard().cast_signed(),
+            inode: self.heard(),
+            mount: self.heard(),
+            trusted: self.heard() != 0,
+        })
     }
 
     fn message(&mut self, message: &Message) {
@@ -119,6 +148,7 @@ impl Wire {
                 self.number(3);
                 self.number(u64::from(hand_over.sample.0));
                 self.content(&hand_over.content);
+                self.stamp(hand_over.stamp.as_ref());
             }
             Message::Done(done) => {
                 self.number(4);
@@ -140,6 +170,7 @@ impl Wire {
             3 => Message::HandOver(HandOver {
                 sample: SampleId(self.heard() as u32),
                 content: self.heard_content(),
+                stamp: self.heard_stamp(),
             }),
             _ => Message::Done(Done {
                 report: self.heard_bytes(),

@@ -80,8 +80,9 @@ impl Line {
         self.next = 0;
         self.sent = 0;
         for out in turn {
-            let stamp = out.stamp.as_ref().map_or(&[][..], |stamp| &stamp[..]);
-            let head = self.encoder.head_over(&out.header, out.bytes(), stamp);
+            let head = self
+                .encoder
+                .head_over(&out.header, out.bytes(), out.stamp());
             let start = self.own.len();
             self.own.extend(head);
             let own = start..self.own.len();

@@ -2,7 +2,8 @@
 //!
 //! A turn's frames go as a parcel: a head, which has all headers and whatever payloads are short, and one message for each
 //! longer payload, sent from where it lies and received where it stays. Headers are as on connections (`frame`), so what is
-//! too long is known before it comes. What comes later may be there earlier; it waits for its turn.
+//! too long is known before it comes. What comes later may be there earlier; it waits for its turn. The stamp of a sample that is
+//! handed over goes with the headers.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,6 +12,7 @@ use foresee_core::ids::Rank;
 
 use super::frame::{self, Bounds, Broken, Encoder, Event, HEADER_BYTES, Header, Kind};
 use super::queue::Out;
+use crate::stamp::STAMP_BYTES;
 use crate::transport::Payload;
 
 /// Payloads up to this go with the headers: copying them costs less than a message. With a header it is still below what
@@ -76,10 +78,14 @@ impl Packer {
         let mut bodies = Vec::new();
         for out in turn {
             let bytes = out.bytes();
-            head.extend(self.encoder.head(&out.header, bytes));
-            if bytes.len() <= SHORT_BYTES_MAX {
+            let stamp = out.stamp();
+            head.extend(self.encoder.head_over(&out.header, bytes, stamp));
+            let is_short = bytes.len() + stamp.len() <= SHORT_BYTES_MAX;
+            if is_short {
                 head.extend_from_slice(bytes);
-            } else if let Some((payload, range)) = out.payload {
+            }
+            head.extend_from_slice(stamp);
+            if let Some((payload, range)) = out.payload.filter(|_| !is_short) {
                 bodies.push(Body { payload, range });
             }
         }
@@ -95,7 +101,8 @@ struct Waiting {
 }
 
 enum Arriving {
-    Awaited,
+    /// What is to stand behind it came with the head.
+    Awaited(Option<[u8; STAMP_BYTES]>),
     There(Vec<u8>),
     /// It was too long, or came in another length.
     Dropped,
@@ -146,13 +153,20 @@ impl Unpacker {
                     Arriving::Dropped
                 }
             } else {
+                let stamp = if header.kind == Kind::HandOver {
+                    let (stamp, rest) = bytes.split_first_chunk().ok_or(Broken::Header)?;
+                    bytes = rest;
+                    Some(*stamp)
+                } else {
+                    None
+                };
                 expected.push(Expected {
                     number: self.first + self.waiting.len() as u64,
                     memory: room_for(len),
-                    len,
+                    len: len - stamp.map_or(0, |stamp| stamp.len()),
                     is_too_long: !is_allowed,
                 });
-                Arriving::Awaited
+                Arriving::Awaited(stamp)
             };
             self.waiting.push_back(Waiting {
                 header,
@@ -167,8 +181,15 @@ impl Unpacker {
     pub(super) fn body(&mut self, number: u64, bytes: Option<Vec<u8>>) {
         let at = number.wrapping_sub(self.first) as usize;
         if let Some(waiting) = self.waiting.get_mut(at) {
+            let Arriving::Awaited(stamp) = waiting.bytes else {
+                return;
+            };
             let len = waiting.header.len as usize;
-            let whole = bytes.filter(|bytes| bytes.len() == len);
+            let whole = bytes.map(|mut bytes| {
+                bytes.extend_from_slice(stamp.as_ref().map_or(&[][..], |stamp| &stamp[..]));
+                bytes
+            });
+            let whole = whole.filter(|bytes| bytes.len() == len);
             waiting.bytes = whole.map_or(Arriving::Dropped, Arriving::There);
         }
     }
@@ -176,14 +197,14 @@ impl Unpacker {
     /// The next frame, if it is there.
     pub(super) fn next(&mut self) -> Option<Event> {
         let first = self.waiting.front()?;
-        if matches!(first.bytes, Arriving::Awaited) {
+        if matches!(first.bytes, Arriving::Awaited(_)) {
             return None;
         }
         let first = self.waiting.pop_front()?;
         self.first += 1;
         Some(match first.bytes {
             Arriving::There(bytes) => frame::checked(self.seed, first.header, first.sum, bytes),
-            Arriving::Awaited | Arriving::Dropped => Event::Garbled(first.header),
+            Arriving::Awaited(_) | Arriving::Dropped => Event::Garbled(first.header),
         })
     }
 }
@@ -244,6 +265,28 @@ mod tests {
         unpacker.body(expected[0].number, Some(bytes[0].clone()));
         let rest: Vec<(u64, usize)> = (1..).zip(lens[1..].iter().copied()).collect();
         assert_eq!(numbers(&mut unpacker), rest);
+    }
+
+    #[test]
+    fn the_stamp_of_a_sample_stands_behind_it_whether_it_is_short_or_long() {
+        for len in [9, SHORT_BYTES_MAX, 5000] {
+            let (mut packer, mut unpacker) = ends();
+            let header = Header::new(Kind::HandOver, KEY, 0);
+            let sample = Payload::new(vec![7; len]);
+            let parcel = packer.pack(vec![Out::large(header, sample).with_stamp(None)]);
+            let expected = unpacker.head(&parcel.head, BOUNDS).unwrap();
+            for (one, body) in expected.iter().zip(&parcel.bodies) {
+                assert_eq!((one.len, body.bytes().len()), (len, len));
+                unpacker.body(one.number, Some(body.bytes().to_vec()));
+            }
+            let Some(Event::Frame(_, bytes)) = unpacker.next() else {
+                panic!("a frame of {len} bytes");
+            };
+            assert_eq!(
+                bytes.split_at(len),
+                (&vec![7; len][..], &[0; STAMP_BYTES][..])
+            );
+        }
     }
 
     #[test]

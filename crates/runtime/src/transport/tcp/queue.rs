@@ -64,6 +64,11 @@ impl Out {
             None => &[],
         }
     }
+
+    /// What stands behind those bytes.
+    pub(super) fn stamp(&self) -> &[u8] {
+        self.stamp.as_ref().map_or(&[], |stamp| &stamp[..])
+    }
 }
 
 /// Something long that is sent in parts.
