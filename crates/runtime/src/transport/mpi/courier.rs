@@ -38,7 +38,7 @@ const HEAD_BYTES_MAX: usize = 1 << 20;
 
 /// How long this thread looks without a pause when something has just happened: what comes next often comes at once. No longer,
 /// and never by letting others go first: on busy cores who sleeps is woken in time, who yields waits for a whole slice.
-const WATCH: Duration = Duration::from_micros(30);
+const WATCH: Duration = Duration::from_micros(100);
 
 /// Pauses grow with the time in which nothing happened, between these.
 const PAUSE_MIN: Duration = Duration::from_micros(20);
