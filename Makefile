@@ -130,6 +130,18 @@ bench: ## compare with the other loaders that are installed; DATA=FOLDER names a
 bench-docs: bench ## the same, and put plots and tables into docs/
 	@python3 -B bench/plot.py "$(BUILD_DIR)/bench/train.json" "$(BUILD_DIR)/bench/raw.json" --docs docs
 
+# As root, with MooseFS; elsewhere it says what it needs. Without torch, nopfs and foresee alone.
+.PHONY: bench-hosts
+bench-hosts: ## compare on four hosts (network namespaces) with a shared storage behind a slow line; as root; ROUNDS=5
+	@tools/setup.sh build tools >/dev/null
+	cargo build --release --package foresee-python --lib
+	@set -e; python="$(or $(FORESEE_TORCH_PYTHON),$(FORESEE_BENCH_PYTHON))"; \
+	if [ -z "$$python" ]; then python=$$(tools/setup.sh torch)/bin/python; fi; \
+	package=$$(tools/package.sh "$(BUILD_DIR)/release"); export PYTHONPATH="$$package"; \
+	out="$(BUILD_DIR)/bench"; mkdir -p "$$out"; \
+	"$$python" -B bench/hosts.py --rounds "$(ROUNDS)" --json "$$out/hosts.json"; \
+	if [ -e "$$out/hosts.json" ]; then python3 -B bench/hosts_plot.py "$$out/hosts.json" --output "$$out"; fi
+
 .PHONY: bench-crates
 bench-crates: ## run the crates' own benchmarks
 	@tools/setup.sh build

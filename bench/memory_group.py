@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 ROOT = Path("/sys/fs/cgroup")
 EMPTY_S_MAX = 5.0
+LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -31,22 +34,35 @@ class MemoryGroup:
         self.path = (ROOT / "memory" / _own_group() if self._is_v1 else ROOT) / name
         self._limit_bytes = limit_bytes
 
+    @classmethod
+    def named(cls, prefix: str) -> list[MemoryGroup]:
+        """Groups that there are."""
+        return [cls(path.name) for path in cls("").path.glob(f"{prefix}*") if path.is_dir()]
+
     def __enter__(self) -> Self:
-        self._remove()
-        self.path.mkdir()
-        try:
-            if self._limit_bytes is not None:
-                self._write("memory.limit_in_bytes" if self._is_v1 else "memory.max", self._limit_bytes)
-                # Swap would be more memory.
-                with contextlib.suppress(OSError):
-                    self._write(*(("memory.swappiness", 0) if self._is_v1 else ("memory.swap.max", 0)))
-        except OSError:
-            self._remove()
-            raise
+        self.remove()
+        self.make()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._remove()
+        self.remove()
+
+    def make(self) -> None:
+        self.path.mkdir()
+        try:
+            self.limit(self._limit_bytes)
+        except OSError:
+            self.remove()
+            raise
+
+    def limit(self, limit_bytes: int | None) -> None:
+        """From now on it may have no more than this; None: all there is."""
+        unlimited = "-1" if self._is_v1 else "max"
+        limit = unlimited if limit_bytes is None else str(limit_bytes)
+        self._write("memory.limit_in_bytes" if self._is_v1 else "memory.max", limit)
+        # Swap would be more memory.
+        with contextlib.suppress(OSError):
+            self._write(*(("memory.swappiness", "0") if self._is_v1 else ("memory.swap.max", "0")))
 
     def command(self, line: list[str]) -> list[str]:
         """The same command in the group, from its first page on."""
@@ -62,10 +78,11 @@ class MemoryGroup:
         cached_bytes = int(stat[cached]) - int(stat[shared])
         return Use(int((self.path / whole).read_text()) - cached_bytes, cached_bytes)
 
-    def _write(self, name: str, value: int) -> None:
+    def _write(self, name: str, value: str) -> None:
         (self.path / name).write_text(f"{value}\n")
 
-    def _remove(self) -> None:
+    def remove(self) -> None:
+        """When what was in it is gone."""
         deadline = time.monotonic() + EMPTY_S_MAX
         while self.path.exists():
             try:
@@ -75,6 +92,36 @@ class MemoryGroup:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
+
+
+class Watch:
+    """The most that each of some groups was seen to have for itself."""
+
+    def __init__(self, groups: list[MemoryGroup]) -> None:
+        self.own_bytes_max = [0] * len(groups)
+        self._groups = groups
+        self._ended = threading.Event()
+
+    def look(self) -> None:
+        while not self._ended.wait(LOOK_EVERY_S):
+            for at, group in enumerate(self._groups):
+                self.own_bytes_max[at] = max(self.own_bytes_max[at], group.use().own_bytes)
+
+    def end(self) -> None:
+        self._ended.set()
+
+
+@contextlib.contextmanager
+def watched(*groups: MemoryGroup) -> Iterator[Watch]:
+    """Looks at groups now and then, until the end of `with`."""
+    watch = Watch(list(groups))
+    looking = threading.Thread(target=watch.look, daemon=True)
+    looking.start()
+    try:
+        yield watch
+    finally:
+        watch.end()
+        looking.join()
 
 
 def available() -> bool:

@@ -26,7 +26,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -34,9 +33,11 @@ from pathlib import Path
 from typing import Any
 
 import moosefs
-from memory_group import MemoryGroup, available
+import network
+from memory_group import MemoryGroup, available, watched
 
 HERE = Path(__file__).resolve().parent
+NAME = "foresee-mfs"
 GOAL = 1.4
 # foresee with all the memory that torch's most modest loader has.
 SAME = "foresee-same"
@@ -44,7 +45,6 @@ LOADERS = ["torch-2", "torch-8", "torch-io-2", "torch-io-8", "foresee", SAME]
 OTHERS = ["foresee-disk", "job"]
 # What a memory limit is set above what was measured: a process is not the same to the page in every run.
 SLACK = 1.15
-LOOK_EVERY_S = 0.1
 COPIES_AT_ONCE = 8
 
 
@@ -92,8 +92,9 @@ class Run:
         return statistics.mean(epoch.took_s for epoch in self.epochs[1:] or self.epochs)
 
 
-def copy_dataset(source: Path, target: Path, images: int) -> Data:
+def copy_dataset(source: Path, mount: moosefs.Mount, images: int) -> Data:
     """As many images as asked for, spread over all classes."""
+    target = mount.view / "data"
     found = sorted(path for path in source.glob("*/*") if path.is_file())
     if len(found) < images:
         raise Stop(f"{source}: {len(found)} images, fewer than --images {images}")
@@ -104,14 +105,14 @@ def copy_dataset(source: Path, target: Path, images: int) -> Data:
     with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
         list(pool.map(lambda path: shutil.copyfile(path, target / path.parent.name / path.name), chosen))
     sizes = [sum(path.parent.name == name for path in chosen) for name in names]
-    return Data(target, sizes, sum(path.stat().st_size for path in chosen))
+    return Data(mount.point / "data", sizes, sum(path.stat().st_size for path in chosen))
 
 
 class Bench:
     """Runs loaders, each in a process and a memory group of its own, on a mount where nothing is cached."""
 
-    def __init__(self, args: argparse.Namespace, shared: moosefs.MooseFs, data: Data) -> None:
-        self.args, self.shared, self.data = args, shared, data
+    def __init__(self, args: argparse.Namespace, mount: moosefs.Mount, data: Data) -> None:
+        self.args, self.mount, self.data = args, mount, data
         self.tier_bytes = int(args.cached * data.total_bytes)
 
     def limits(self, loaders: list[str]) -> dict[str, int]:
@@ -140,15 +141,15 @@ class Bench:
         return self.run(loader, None, epochs=2, tier_bytes=self.tier_bytes).own_bytes_max - self.tier_bytes
 
     def run(self, loader: str, limit_bytes: int | None, epochs: int, tier_bytes: int) -> Run:
-        self.shared.remount()
+        self.mount.remount()
         run = Run(loader, limit_bytes)
-        with tempfile.TemporaryDirectory(prefix="disk-tier-", dir=self.shared.root) as disk:
+        with tempfile.TemporaryDirectory(prefix="disk-tier-", dir=network.folder_of(NAME)) as disk:
             kind, settings = self.settings(loader, epochs, tier_bytes, disk)
             # torch warns of more workers than cores.
             python = [sys.executable, "-B", "-W", "ignore"]
-            line = [*python, HERE / "shared_fs_loaders.py", kind, json.dumps(settings)]
-            with MemoryGroup(f"{moosefs.NAME}-{loader}", limit_bytes) as group, started(line, group) as process:
-                self.watch(process, group, run)
+            line = self.mount.host.command([*python, HERE / "shared_fs_loaders.py", kind, json.dumps(settings)])
+            with MemoryGroup(f"{NAME}-{loader}", limit_bytes) as group, started(line, group) as process:
+                self.follow(process, group, run)
         run.load = os.getloadavg()[0]
         if len(run.epochs) < epochs or process.returncode != 0:
             cause = "out of memory" if process.returncode == -signal.SIGKILL else f"exit code {process.returncode}"
@@ -173,18 +174,10 @@ class Bench:
             "tier": {"threads": args.tier_threads} if args.tier_threads is not None else {},
         }
 
-    def watch(self, process: subprocess.Popen, group: MemoryGroup, run: Run) -> None:
-        """Follows a run to its end."""
-        ended = threading.Event()
-
-        def look() -> None:
-            while not ended.wait(LOOK_EVERY_S):
-                run.own_bytes_max = max(run.own_bytes_max, group.use().own_bytes)
-
-        looking = threading.Thread(target=look, daemon=True)
-        looking.start()
-        try:
-            assert process.stdout is not None
+    def follow(self, process: subprocess.Popen, group: MemoryGroup, run: Run) -> None:
+        """A run to its end."""
+        assert process.stdout is not None
+        with watched(group) as watch:
             for line in map(json.loads, process.stdout):
                 if line["event"] == "ready":
                     run.ready_s = line["took_s"]
@@ -192,17 +185,15 @@ class Bench:
                     run.epochs.append(Epoch(line["took_s"], line["received_bytes"], group.use().cached_bytes))
                     run.stats = line["stats"]
             process.wait()
-        finally:
-            ended.set()
-            looking.join()
+        (run.own_bytes_max,) = watch.own_bytes_max
 
 
 @contextlib.contextmanager
-def started(line: list[Any], group: MemoryGroup) -> Iterator[subprocess.Popen]:
+def started(line: list[str], group: MemoryGroup) -> Iterator[subprocess.Popen]:
     """A process in a memory group; it and whatever it started is gone in the end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FORESEE_")}
     process = subprocess.Popen(
-        group.command([str(word) for word in line]),
+        group.command(line),
         stdout=subprocess.PIPE,
         text=True,
         # Ctrl-C is for the benchmark, which ends what it started.
@@ -254,13 +245,18 @@ def source_folder(args: argparse.Namespace) -> Path:
 
 def bench(args: argparse.Namespace) -> dict:
     loaders, source = chosen_loaders(args.loaders), source_folder(args)
-    with moosefs.locked(), moosefs.MooseFs() as shared:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(network.locked(NAME))
+        lines = stack.enter_context(network.Network(NAME))
+        storage, trainer = lines.host("storage"), lines.host("trainer")
+        trainer.settle()
+        mount = stack.enter_context(moosefs.MooseFs(storage, network.folder_of(NAME))).mount_on(trainer)
         note("copying the dataset to MooseFS")
-        data = copy_dataset(source, shared.mount_point / "data", args.images)
+        data = copy_dataset(source, mount, args.images)
         # Or else the disk would be busy writing files while they are read.
         os.sync()
-        shared.slow_down(args.mbit)
-        runs = Bench(args, shared, data)
+        storage.slow_down(args.mbit)
+        runs = Bench(args, mount, data)
         limits = runs.limits(loaders)
         results = []
         for number in range(args.rounds):
@@ -357,7 +353,7 @@ def main() -> None:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         result = bench(args)
-    except (Stop, moosefs.SetupError) as error:
+    except (Stop, network.SetupError) as error:
         sys.exit(f"shared_fs: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

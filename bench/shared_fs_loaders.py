@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import moosefs
+import network
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 EDGE = 224
@@ -144,7 +144,7 @@ def main() -> None:
     step = plain_step if sys.argv[1] == "job" else torch_step(len(args.class_sizes))
     say(event="ready", took_s=time.perf_counter() - began)
     for number, epoch in enumerate(epochs):
-        start, received, seen = time.perf_counter(), moosefs.received_bytes(), Counter()
+        start, received, seen = time.perf_counter(), network.received_bytes(), Counter()
         for images, labels in epoch:
             seen.update(step(images, labels))
             del images
@@ -152,7 +152,7 @@ def main() -> None:
         took_s = time.perf_counter() - start
         if seen != sizes:
             sys.exit(f"{sys.argv[1]}, epoch {number + 1}: {seen.total()} samples, not each of the {sizes.total()} once")
-        say(event="epoch", took_s=took_s, received_bytes=moosefs.received_bytes() - received, stats=stats())
+        say(event="epoch", took_s=took_s, received_bytes=network.received_bytes() - received, stats=stats())
 
 
 if __name__ == "__main__":

@@ -2,14 +2,17 @@
 
     torchrun --standalone --nproc-per-node 4 examples/train_ddp.py /data/imagenet/train --memory "2 GiB"
     torchrun --standalone --nproc-per-node 4 examples/train_ddp.py          # on images that are made up: runs anywhere
+    mpirun -n 4 python examples/train_ddp.py                                # the same, started by MPI
 
 Three lines differ from such a script with torch's own loader; they are marked. Ranks find each other through torchrun. Each
 keeps its part of the dataset in memory (--memory, for each rank), so that the storage is read once, not once an epoch, if all
-of them together have room for it. It runs on the CPU, with gloo, or on GPUs. On several hosts start it with torchrun on each.
+of them together have room for it. It runs on the CPU, with gloo, or on GPUs. On several hosts start it with torchrun on each, or
+with one mpirun and MASTER_ADDR, the first host's name.
 """
 
 import argparse
 import contextlib
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -33,6 +36,16 @@ def arguments():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--lr", type=float, default=0.05)
     return parser.parse_args()
+
+
+def as_torchrun():
+    """What torch looks for, where mpirun started this: Open MPI's variables, or MPICH's."""
+    names = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+    for rank, world_size in names:
+        if rank in os.environ and "RANK" not in os.environ:
+            os.environ |= {"RANK": os.environ[rank], "WORLD_SIZE": os.environ[world_size]}
+            os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+            os.environ.setdefault("MASTER_PORT", "29500")
 
 
 def make_images(folder, classes=4, each=64, edge=48):
@@ -113,6 +126,7 @@ def train(args, folder, device):
 def main():
     args = arguments()
     torch.manual_seed(0)
+    as_torchrun()
     torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     device = torch.device("cpu")
     if torch.cuda.is_available():

@@ -10,7 +10,7 @@
 #                           loader that cannot be installed is named and left out; the next call tries it again
 #   tools/setup.sh bench-or-venv    the path of bench's environment if it was made, else as venv; alone
 #   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
-#   tools/setup.sh tools    strace, git, g++, musl and, for root, MooseFS, for the tests that want them; as browser
+#   tools/setup.sh tools    strace, git, g++, musl, Open MPI, MPICH and, for root, MooseFS and SLURM, for the tests that want them; as browser
 #   tools/setup.sh fresh    debootstrap and git, for `make fresh`
 #
 # Words can be combined, so that one apt-get run (or one line) covers all missing packages. Only the path of the
@@ -170,7 +170,7 @@ ensure_browser() {
     try_packages "without a browser the tests of reports in a browser are skipped" || :
 }
 
-# MooseFS apart: a system that has no packages of it has the rest.
+# MPI and MooseFS apart: a system that has no packages of them has the rest.
 ensure_tools() {
     packages=
     have strace || packages=" strace"
@@ -178,6 +178,11 @@ ensure_tools() {
     have g++ || packages="$packages g++"
     have musl-gcc || packages="$packages musl-tools"
     [ -z "$packages" ] || try_packages "the tests that need one of these are skipped:$packages" || :
+    # Both at once: each has launchers and libraries of its own names.
+    packages=
+    have mpirun.openmpi || packages=" openmpi-bin"
+    have mpirun.mpich || packages="$packages mpich"
+    [ -z "$packages" ] || try_packages "without these the tests under mpirun are skipped:$packages" || :
     # Only root can use it, so others need not install it. The names are those of bench/moosefs.py.
     [ "$(id -u)" = 0 ] || return 0
     packages=
@@ -187,6 +192,16 @@ ensure_tools() {
     if ! have ip || ! have tc; then packages="$packages iproute2"; fi
     [ -n "$packages" ] || return 0
     try_packages "without MooseFS the tests on a shared file system are skipped" || :
+}
+
+# The names are those of bench/cluster.py. Debian starts none of its daemons unless it is configured.
+ensure_slurm() {
+    [ "$(id -u)" = 0 ] || return 0
+    packages=
+    if ! have slurmctld || ! have slurmd || ! have srun; then packages=" slurm-wlm"; fi
+    have munged || packages="$packages munge"
+    [ -n "$packages" ] || return 0
+    try_packages "without SLURM the tests of a cluster are skipped" || :
 }
 
 # --- Rust ------------------------------------------------------------------------------------------------------------
@@ -362,6 +377,9 @@ if [ "$want_build" = 1 ] || [ "$want_lint" = 1 ]; then ensure_cargo; fi
 if [ "$want_venv" = 1 ]; then find_python; fi
 ensure_packages
 if [ "$want_browser" = 1 ]; then ensure_browser; fi
-if [ "$want_tools" = 1 ]; then ensure_tools; fi
+if [ "$want_tools" = 1 ]; then
+    ensure_tools
+    ensure_slurm
+fi
 if [ "$want_lint" = 1 ]; then ensure_lint; fi
 if [ "$want_venv" = 1 ]; then ensure_venv; fi

@@ -1,8 +1,10 @@
-"""Where the ranks of a launch meet, to serve each other: at rank 0, which the launcher's store or its variables lead to.
+"""Where the ranks of a launch meet, to serve each other: in MPI where the program has it or the configuration wants it, else at
+rank 0, which the launcher's store or its variables lead to.
 
 Jobs meet there, and datasets before them: rank 0 lists, the others get its catalog. Nothing here is a collective: perhaps
-only some ranks make a job or a dataset, and nobody may wait for the others without an end. What a store of torch is asked is
-asked in short calls, between which Ctrl-C is heard; a store that fails is one that says nothing.
+only some ranks make a job or a dataset, and nobody may wait for the others without an end. (MPI's ranks meet in a step that
+all of them take, but it is looked at, not waited for.) What a store of torch is asked, and what is done with MPI, is done in
+short calls, between which Ctrl-C is heard; a store that fails is one that says nothing.
 """
 
 import contextlib
@@ -33,6 +35,8 @@ _LOOK_S, _LOOK_MAX_S = 0.01, 0.2
 
 #: Where launchers name no port: these are free on most hosts.
 _PORTS_FROM, _PORTS = 20_000, 10_000
+#: Rank 0 is not to be met.
+_NOWHERE = "-"
 #: torch's, where nobody names one.
 _MASTER_PORT = 29_500
 
@@ -41,6 +45,9 @@ _MASTER_PORT = 29_500
 _Key = tuple[int, int, str, bool]
 #: The ways to the other ranks, whatever the number of jobs.
 _meshes: dict[_Key, "_native.Mesh"] = {}
+#: The same where ranks have met by MPI, by rank and world, and those who have not all come so far.
+_by_mpi: dict[tuple[int, int], "_native.Mesh"] = {}
+_seeking: dict[tuple[int, int], "_native.Mpi"] = {}
 #: Those that were looked for in vain, by jobs and by datasets.
 _in_vain: set[tuple[_Key, bool]] = set()
 #: Ranks, worlds and launches that are a parent's: a child that was forked has no peers.
@@ -125,6 +132,9 @@ def _found(seeker: _Seeker) -> "_native.Mesh | None":
 
 
 def _known_or_made(seeker: _Seeker) -> "_native.Mesh | None":
+    may_be_mpi = seeker.settings["wants_mpi"] is not False
+    if may_be_mpi and (known := _by_mpi.get((seeker.rank, seeker.world_size))) is not None:
+        return known
     own = any((rank, world_size) == (seeker.rank, seeker.world_size) for _, rank, world_size in _launch.told())
     key = (seeker.rank, seeker.world_size, seeker.launch, own and _has_store())
     if (known := _meshes.get(key)) is not None:
@@ -134,7 +144,7 @@ def _known_or_made(seeker: _Seeker) -> "_native.Mesh | None":
     made = _made(seeker, own)
     if made is None:
         _in_vain.add((key, seeker.speaks))
-    else:
+    elif made not in _by_mpi.values():
         _meshes[key] = made
     return made
 
@@ -143,6 +153,13 @@ def _made(seeker: _Seeker, own: bool) -> "_native.Mesh | None":
     if not own and any(_launch.told()):
         # Another world than the launcher's: its store would lead to ranks of that one.
         return _by_variables(seeker, {})
+    if seeker.settings["wants_mpi"] is not False:
+        try:
+            if (found := _mpi(seeker)) is not None:
+                return _met_by_mpi(seeker, found)
+        except ForeseeError as wrong:
+            seeker.say_why(str(wrong))
+            return None
     store = _store() if own else None
     if store is None:
         return _by_variables(seeker, os.environ)
@@ -152,6 +169,65 @@ def _made(seeker: _Seeker, own: bool) -> "_native.Mesh | None":
         # torch's errors of stores are RuntimeErrors.
         seeker.say_why(f"the launcher's store: {wrong}")
         return None
+
+
+def _mpi(seeker: _Seeker) -> "_native.Mpi | None":
+    """This rank among those of MPI; None where it is not to be used."""
+    key = (seeker.rank, seeker.world_size)
+    if (known := _seeking.get(key)) is not None:
+        return known
+    settings = seeker.settings
+    found = _native.Mpi.begin(*key, bool(settings["wants_mpi"]), settings["mpi_library"])
+    if found is not None:
+        _seeking[key] = found
+    return found
+
+
+def _met_by_mpi(seeker: _Seeker, found: "_native.Mpi") -> "_native.Mesh | None":
+    """All ranks of MPI's world come, and rank 0 tells the others how they are served: by MPI, or over TCP where it cannot."""
+    deadline = time.monotonic() + seeker.patience_s
+    while not found.await_all(_LOOK_MAX_S):
+        if time.monotonic() > deadline:
+            seeker.say_why(
+                f"not all ranks of MPI came within {seeker.settings['patience_s']:g} s; make the first dataset or job on all "
+                'of them, or use TCP (peers.transport = "tcp")'
+            )
+            return None
+    told, started = None, None
+    if seeker.rank == 0:
+        told, started = _told_by_mpi(seeker, found)
+    while (heard := found.share(told, _LOOK_MAX_S)) is None:
+        if time.monotonic() > deadline:
+            seeker.say_why(f"rank 0 of MPI said nothing within {seeker.settings['patience_s']:g} s")
+            return None
+    host, port, secret, launch = heard.decode().split("\n")
+    meeting = Meeting(host, int(port), seeker.settings["secret"] or secret.encode() or None, launch)
+    if host == _NOWHERE:
+        return None
+    met = started if host else found.mesh(_arguments(seeker, meeting, "127.0.0.1"))
+    if met is None:
+        met = _started(seeker, meeting)
+    if met is not None:
+        key = (seeker.rank, seeker.world_size)
+        _by_mpi[key] = met
+        del _seeking[key]
+    return met
+
+
+def _told_by_mpi(seeker: _Seeker, found: "_native.Mpi") -> "tuple[bytes, _native.Mesh | None]":
+    """What rank 0 tells the others, and its end of the way to them if that is TCP."""
+    given = seeker.settings["secret"]
+    # Only ranks of this launch hear it.
+    secret = given or secrets.token_hex(32).encode()
+    launch = f"{seeker.launch} {secrets.token_hex(8)}"
+    host, port, started = "", 0, None
+    # MPI sends what it is given as it is.
+    if not found.carries or seeker.settings["encrypt"]:
+        host = _own_host(seeker.world_size, None)
+        started = _started(seeker, Meeting(host, seeker.settings["port"] or 0, secret, launch))
+        host, port = (host, started.port) if started else (_NOWHERE, 0)
+    told = "" if given else secret.decode()
+    return "\n".join((host, str(port), told, launch)).encode(), started
 
 
 def launch_id(environment: Mapping[str, str]) -> str:
@@ -264,22 +340,25 @@ def _started(seeker: _Seeker, meeting: Meeting) -> "_native.Mesh | None":
         )
         return None
     try:
-        return _native.Mesh(
-            {
-                "rank": seeker.rank,
-                "world": seeker.world_size,
-                "host": meeting.host,
-                "port": meeting.port,
-                "bind": bind,
-                "secret": meeting.secret,
-                "launch": meeting.launch,
-                "encrypt": settings["encrypt"],
-                "sample_bytes_max": settings["sample_bytes_max"],
-            }
-        )
+        return _native.Mesh(_arguments(seeker, meeting, bind))
     except (ForeseeError, OSError) as wrong:
         seeker.say_why(str(wrong))
         return None
+
+
+def _arguments(seeker: _Seeker, meeting: Meeting, bind: str) -> dict[str, Any]:
+    """What a mesh is made of."""
+    return {
+        "rank": seeker.rank,
+        "world": seeker.world_size,
+        "host": meeting.host,
+        "port": meeting.port,
+        "bind": bind,
+        "secret": meeting.secret,
+        "launch": meeting.launch,
+        "encrypt": seeker.settings["encrypt"],
+        "sample_bytes_max": seeker.settings["sample_bytes_max"],
+    }
 
 
 def _address_to_bind(host: str) -> str:
@@ -358,8 +437,12 @@ def _leave_to_parent() -> None:
     # It may be held by a thread that is not here.
     _lock = threading.Lock()
     _of_parents.update(key[:3] for key in _meshes)
+    launch = launch_id(os.environ)
+    _of_parents.update((*key, launch) for key in (*_by_mpi, *_seeking))
     _of_parents.update(key[:3] for key, _ in _in_vain)
     _meshes.clear()
+    _by_mpi.clear()
+    _seeking.clear()
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

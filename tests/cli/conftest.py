@@ -2,12 +2,14 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
 
 
 class Ran(NamedTuple):

@@ -1,19 +1,12 @@
 """`foresee bench --ranks`: what ranks read of the source by the kernel's account, under the policies that keep anything."""
 
 import json
-import re
 import shutil
-from collections import Counter
-from pathlib import Path
 
 import pytest
+from traced import read_bytes, strace
 
 RANKS, SAMPLES, SIZE, EPOCHS = 4, 320, 3000, 3
-READ = re.compile(
-    r"(?:read|readv|pread64)\(\d+<[^>]*/dataset/[^>]*>.*= (\d+)$|<\.\.\. (?:read|readv|pread64) resumed>.*= (\d+)$"
-)
-BEGUN = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<[^>]*/dataset/[^>]*>.*<unfinished \.\.\.>$")
-LINE = re.compile(r"^(\d+) +")
 
 
 @pytest.fixture
@@ -25,36 +18,18 @@ def dataset(tmp_path):
     return folder.parent
 
 
-def read_bytes(log: Path) -> int:
-    """Bytes of samples that were read by all processes, as strace saw it."""
-    begun: Counter[str] = Counter()
-    total = 0
-    for text in log.read_text().splitlines():
-        process = LINE.match(text)[1]
-        if BEGUN.match(text):
-            begun[process] += 1
-        elif found := READ.search(text):
-            whole, rest = found.groups()
-            if whole is not None:
-                total += int(whole)
-            elif begun[process]:
-                begun[process] -= 1
-                total += int(rest)
-    return total
-
-
 def bench(foresee, dataset, tmp_path, policy):
     """The numbers of a run, and the source bytes by strace."""
     if not shutil.which("strace"):
         pytest.skip("no strace: install Debian's package strace")
     log = tmp_path / f"strace-{policy}"
-    trace = ("strace", "-f", "-y", "-s", "0", "-e", "trace=read,readv,pread64", "-o", str(log))
+    trace = (*strace(), "-o", str(log))
     memory = SAMPLES * SIZE * 51 // 50 // RANKS
     options = ("--ranks", str(RANKS), "--lockstep", "--batch", "8", "--epochs", str(EPOCHS), "--policy", policy)
     sizes = ("--staging", "1 MiB", "--memory", f"{memory} B")
     done = foresee("bench", dataset, *options, *sizes, "--json", prefix=trace)
     assert done.code == 0, done.stderr
-    return json.loads(done.stdout), read_bytes(log)
+    return json.loads(done.stdout), read_bytes(log, "/dataset/").total()
 
 
 def test_source_bytes_by_strace_are_those_reported_and_foresee_reads_the_fewest(foresee, dataset, tmp_path):

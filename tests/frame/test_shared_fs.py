@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests"))
+from left import left_behind
+
 BUILD_DIR = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 PACKAGE = ROOT / os.environ.get("FORESEE_PACKAGE", BUILD_DIR / "debug" / "python")
 NAME = "foresee-mfs"
@@ -46,22 +49,6 @@ def images(tmp_path_factory):
     return tmp_path_factory.mktemp("images")
 
 
-def left_behind() -> list[str]:
-    """Whatever there is of a MooseFS of the benchmark."""
-    places = [Path("/run/netns") / NAME, Path("/sys/class/net") / f"{NAME}0", Path("/tmp") / NAME]
-    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if NAME in line]
-    groups = Path("/sys/fs/cgroup").rglob(f"{NAME}-*")
-    processes = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if line.startswith(("mfs", "ip netns exec")) and NAME in line:
-            processes.append(line)
-    return [*(str(place) for place in [*places, *groups] if place.exists()), *mounts, *processes]
-
-
 def test_the_second_epoch_reads_less_and_nothing_is_left(images, tmp_path):
     process = start(images, "--json", tmp_path / "result.json")
     printed = finish(process)
@@ -73,18 +60,20 @@ def test_the_second_epoch_reads_less_and_nothing_is_left(images, tmp_path):
     # Everything once, and then what is not in memory.
     assert first >= result["bytes"] > second
     assert run["stats"]["source_bytes"] == run["stats"]["source_minimum_bytes"]
-    assert left_behind() == []
+    assert left_behind(NAME) == []
 
 
 def test_a_run_that_is_stopped_takes_everything_down(images):
     process = start(images, "--epochs", "1000")
     deadline = time.monotonic() + START_S_MAX
-    while process.poll() is None and not Path(f"/tmp/{NAME}/mount/data").exists() and time.monotonic() < deadline:
+    while (
+        process.poll() is None and not Path(f"/tmp/{NAME}/mfschunkserver.log").exists() and time.monotonic() < deadline
+    ):
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     printed = finish(process)
     assert process.returncode == 128 + signal.SIGTERM, printed
-    assert left_behind() == []
+    assert left_behind(NAME) == []
 
 
 def test_runs_that_share_a_network_but_no_folder_wait_for_each_other(tmp_path):
@@ -92,7 +81,8 @@ def test_runs_that_share_a_network_but_no_folder_wait_for_each_other(tmp_path):
     for folder in folders:
         folder.mkdir()
     # Nothing is made, and there is nothing to take down.
-    code = "import moosefs; moosefs.remove = lambda: None\nwith moosefs.locked(): print('held', flush=True); input()"
+    code = "import network; network.remove = lambda _: None\n"
+    code += f"with network.locked('{NAME}'): print('held', flush=True); input()"
 
     def hold(folder: Path) -> subprocess.Popen:
         environment = {"PATH": os.environ["PATH"], "TMPDIR": str(folder), "PYTHONPATH": str(ROOT / "bench")}
@@ -107,7 +97,7 @@ def test_runs_that_share_a_network_but_no_folder_wait_for_each_other(tmp_path):
     if "another run holds" in first_errors:
         pytest.skip("a real run is under way")
     assert held == "held\n"
-    assert "another run holds foresee-mfs0: wait for it to end" in errors
+    assert f"another run holds the network {NAME}: wait for it to end" in errors
     again = hold(folders[1])
     assert again.communicate("\n", timeout=30)[0] == "held\n"
 
@@ -121,5 +111,5 @@ def test_without_moosefs_it_says_what_to_install(tmp_path):
         encoding="utf-8",
     )
     assert done.returncode == 0
-    packages = "iproute2 moosefs-chunkserver moosefs-client moosefs-master"
-    assert done.stdout == f"shared_fs: SKIPPED: needs MooseFS: apt-get install {packages}\n"
+    packages = "iproute2 moosefs-chunkserver moosefs-client moosefs-master util-linux"
+    assert done.stdout == f"shared_fs: SKIPPED: needs Debian's packages: apt-get install {packages}\n"

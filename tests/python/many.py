@@ -6,9 +6,7 @@ when it is answered. A rank that is gone is not waited for.
 
 import json
 import os
-import re
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,12 +20,12 @@ from typing import Any, NamedTuple, Self
 
 from conftest import PACKAGE
 from made import content
+from traced import READS, read_bytes, strace
 
 RANK = Path(__file__).with_name("rank.py")
-#: Reads of a sample as strace -y shows them, on one line or on two.
-READ = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<([^>]*\.bin)>.*= (\d+)$")
-BEGUN = re.compile(r"^(\d+) +(?:read|readv|pread64)\(\d+<([^>]*\.bin)>.*<unfinished \.\.\.>$")
-RESUMED = re.compile(r"^(\d+) +<\.\.\. (?:read|readv|pread64) resumed>.*= (\d+)$")
+
+#: What samples that come from other ranks are counted as, by how ranks reach each other.
+ORIGINS = {"auto": "host_peer", "tcp": "peer"}
 
 
 class Place(NamedTuple):
@@ -47,18 +45,20 @@ class Ranks:
         folder: Path,
         *,
         trace: bool = False,
+        traced: str = READS,
         place: Callable[[int], Place] | None = None,
         port: int | None = None,
         **options: Any,
     ):
-        """`place` says where a rank is, unless all are on this host; `port` is rank 0's, unless any will do."""
+        """`place` says where a rank is, unless all are on this host; `port` is rank 0's, unless any will do; `traced` are the
+        calls that strace writes down."""
         self.ranks, self.folder = ranks, folder
         folder.mkdir(exist_ok=True)
         self.place = place or (lambda _: Place())
         self.results = [folder / f"rank{rank}.json" for rank in range(ranks)]
         self.logs = [folder / f"strace{rank}" for rank in range(ranks)]
         self.told: dict[str, Any] = {"paths": [str(path) for path in paths], **options}
-        self.prefix = (shutil.which("strace"), "-f", "-y", "-s", "0", "-e", "trace=read,readv,pread64") if trace else ()
+        self.prefix = strace(traced) if trace else ()
         self.port = port or free_port()
         #: How many steps each rank has taken.
         self.steps = [0] * ranks
@@ -69,8 +69,7 @@ class Ranks:
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port - 1, "PYTHONPATH": PACKAGE}
         where = self.place(rank)
         env = {**os.environ, **{key: str(value) for key, value in {**place, **meeting, **where.env}.items()}}
-        told = self.folder / f"told{rank}.json"
-        told.write_text(json.dumps({**self.told, "result": str(self.results[rank])}))
+        told = self._tell(rank)
         prefix = [*where.prefix, *self.prefix, "-o", str(self.logs[rank])] if self.prefix else where.prefix
         with (self.folder / f"stderr{rank}").open("w") as stderr:
             return subprocess.Popen(
@@ -82,6 +81,12 @@ class Ranks:
                 text=True,
                 bufsize=1,
             )
+
+    def _tell(self, rank: int) -> Path:
+        """Writes down what a rank is to do."""
+        told = self.folder / f"told{rank}.json"
+        told.write_text(json.dumps({**self.told, "result": str(self.results[rank])}))
+        return told
 
     def step_together(self, timeout_s: float = 120, at_step: Callable[[int, "Ranks"], None] | None = None) -> None:
         """Lets all ranks that live take their steps together until they have ended."""
@@ -179,20 +184,6 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return max(found.getsockname()[1], 1025)
-
-
-def read_bytes(log: Path) -> Counter[str]:
-    """Bytes that were read of each file, as strace saw it."""
-    total: Counter[str] = Counter()
-    begun: dict[str, str] = {}
-    for text in log.read_text().splitlines():
-        if whole := READ.match(text):
-            total[whole[2]] += int(whole[3])
-        elif first := BEGUN.match(text):
-            begun[first[1]] = first[2]
-        elif (rest := RESUMED.match(text)) and rest[1] in begun:
-            total[begun.pop(rest[1])] += int(rest[2])
-    return total
 
 
 def check_epochs(got: list[dict[str, Any]], samples: int, epochs: int) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import foresee
 import pytest
 from foresee import _peers
+from many import ORIGINS
 
 PACKAGE = Path(foresee.__file__).parents[1]
 SETTINGS = {"port": None, "secret": None}
@@ -143,16 +144,17 @@ def launch():
     return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
 
 
-def test_ranks_of_a_plain_environment_serve_each_other(ranks, folder):
+@pytest.mark.parametrize("transport", ORIGINS)
+def test_ranks_of_a_plain_environment_serve_each_other(ranks, folder, transport):
     paths = folder(40, 1000)
-    told = ended(ranks(RANK, json.dumps(memory(20)), *paths, **launch()))
+    told = ended(ranks(RANK, json.dumps(memory(20)), *paths, **launch(), FORESEE_PEERS_TRANSPORT=transport))
     for epoch in range(3):
         got = [pair for one, _ in told for pair in one["epochs"][epoch]]
         assert collections.Counter(index for index, _ in got) == collections.Counter(range(40))
         assert all(paths[index].read_bytes()[0] == first for index, first in got)
     assert [err for _, err in told] == ["", ""]
     assert sum(one["stats"]["source_bytes"] for one, _ in told) == 40_000
-    assert all(one["stats"]["origins"]["host_peer"]["bytes"] > 0 for one, _ in told)
+    assert all(one["stats"]["origins"][ORIGINS[transport]]["bytes"] > 0 for one, _ in told)
 
 
 def test_ranks_on_several_hosts_need_a_secret_and_are_told_how_to_give_one(ranks, folder):

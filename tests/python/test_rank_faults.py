@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from conftest import PACKAGE
-from hosts import Hosts
 from many import Place, Ranks, check_epochs, free_port, make_files
+from namespaces import Hosts
 from relay import Relay
 
 SIZE, SAMPLES, BATCH, RANKS = 4000, 480, 8, 4

@@ -7,14 +7,10 @@ import time
 
 import pytest
 from made import content
-from many import Ranks, check_epochs, make_files
+from many import ORIGINS, Ranks, check_epochs, make_files
 
 SIZE, SAMPLES, EPOCHS, BATCH = 4000, 480, 3, 8
 DEADLINE_S = 2
-
-
-#: What samples that come from other ranks are counted as, by how ranks reach each other.
-ORIGINS = {"auto": "host_peer", "tcp": "peer"}
 
 
 @pytest.fixture(params=ORIGINS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import foresee
 import pytest
-from many import read_bytes
+from traced import read_bytes
 
 RUN = """
 import json, sys, foresee

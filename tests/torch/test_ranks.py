@@ -13,11 +13,14 @@ from pathlib import Path
 
 import foresee
 import pytest
+from traced import read_bytes, strace
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKS, SAMPLES, SIZE, EPOCHS = 4, 96, 3000, 3
 #: Two epochs: a loader without a known end reads as far ahead as it has room for.
 STAGING = 2 * SAMPLES * SIZE
+#: What samples that come from other ranks are counted as, by how ranks reach each other.
+ORIGINS = {"auto": "host_peer", "tcp": "peer"}
 
 SCRIPT = """
 import hashlib, json, pathlib, sys
@@ -89,9 +92,6 @@ if job.rank == 0:
 torch.distributed.destroy_process_group()
 """
 
-# A read of a sample as strace -y shows it, whichever call it is.
-READ = r"(?:read|readv|pread64)\(\d+<[^>]*\.bin>"
-
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory):
@@ -143,13 +143,14 @@ def check_whole(samples, told):
 
 @pytest.mark.parametrize(("how", "initialised"), [("shuffle", "yes"), ("sampler", "yes"), ("job", "no")])
 def test_every_sample_comes_once_an_epoch_in_the_order_of_ranks_that_are_alone(samples, tmp_path, how, initialised):
-    ran, told = run(samples, tmp_path / "met", how, initialised)
-    check_whole(samples, told)
-    assert "alone" not in ran.stderr and "no peers" not in ran.stderr, ran.stderr
-    peers = [one["stats"]["origins"].get("host_peer", {}).get("bytes", 0) for one in told]
-    assert all(peers), "each rank was served by others"
     _, alone = run(samples, tmp_path / "alone", how, initialised, FORESEE_PEERS_TRANSPORT="none")
-    assert [one["epochs"] for one in told] == [one["epochs"] for one in alone]
+    for transport, origin in ORIGINS.items():
+        ran, told = run(samples, tmp_path / transport, how, initialised, FORESEE_PEERS_TRANSPORT=transport)
+        check_whole(samples, told)
+        assert "alone" not in ran.stderr and "no peers" not in ran.stderr, ran.stderr
+        peers = [one["stats"]["origins"].get(origin, {}).get("bytes", 0) for one in told]
+        assert all(peers), "each rank was served by others"
+        assert [one["epochs"] for one in told] == [one["epochs"] for one in alone]
 
 
 def test_batches_dealt_by_holder_sum_up_to_the_same_gradients(samples, tmp_path):
@@ -168,11 +169,10 @@ def test_batches_dealt_by_holder_sum_up_to_the_same_gradients(samples, tmp_path)
 
 
 def test_the_source_is_read_once_as_strace_counts_it(samples, tmp_path):
-    strace = shutil.which("strace")
-    if not strace:
+    if not shutil.which("strace"):
         pytest.skip("no strace: install Debian's package strace")
     log = tmp_path / "strace"
-    prefix = (strace, "-f", "-y", "-s", "0", "-e", "trace=read,readv,pread64", "-o", str(log))
+    prefix = (*strace(), "-o", str(log))
     try:
         ran, told = run(samples, tmp_path / "out", "epochs", prefix=prefix)
     except AssertionError as failed:
@@ -180,24 +180,10 @@ def test_the_source_is_read_once_as_strace_counts_it(samples, tmp_path):
             pytest.skip("strace may not trace here")
         raise
     check_whole(samples, told)
-    text = log.read_text()
-    read = sum(map(int, re.findall(READ + r".*= (\d+)", text))) + resumed_reads(text)
+    read = read_bytes(log).total()
     minimum = SAMPLES * SIZE
     assert minimum <= read <= 1.01 * minimum, ran.stderr
     assert sum(one["stats"]["source_bytes"] for one in told) == read
-
-
-def resumed_reads(text):
-    """Bytes of reads of samples that strace shows on two lines."""
-    under_way, total = set(), 0
-    for line in text.splitlines():
-        thread = line.split()[0]
-        if re.search(READ + r".*<unfinished", line):
-            under_way.add(thread)
-        elif thread in under_way and (found := re.search(r"<\.\.\. (?:read|readv|pread64) resumed>.*= (\d+)", line)):
-            under_way.discard(thread)
-            total += int(found[1])
-    return total
 
 
 GOES_ON = """

@@ -2,6 +2,7 @@
 //! ends with exit code 2 and one line that says what is wrong and what to do.
 
 mod bench;
+mod cache;
 mod histograms;
 mod plan;
 mod progress;
@@ -44,6 +45,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Make a page with charts of real runs, with what was predicted beside what was measured.
     Report(runs::Arguments),
+    /// Look after a folder that jobs cache samples in: what it holds, whether that is whole, emptying it.
+    Cache(cache::Arguments),
     /// Run a program, unchanged, with copies of what it reads on faster storage.
     Run(run::Arguments),
 }
@@ -83,6 +86,9 @@ pub fn status_of<T: Into<OsString> + Clone>(
                 })
             }
             Command::Report(arguments) => runs::run(&arguments).map(|()| SUCCESS),
+            Command::Cache(arguments) => {
+                cache::run(&arguments).map(|is_done| if is_done { SUCCESS } else { FAILED })
+            }
             Command::Run(arguments) => run::run(&arguments, library.as_deref()),
         },
         // Help and version; whoever reads them may have gone away.

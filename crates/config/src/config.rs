@@ -11,6 +11,7 @@ use crate::environment::Environment;
 use crate::error::InputError;
 use crate::peers::{PEERS, Peers};
 use crate::reader::{self, Document, Keys, Override, Section, key, quoted};
+use crate::tier::{TIER, Tier, tiers};
 
 /// Every table of the file.
 const TABLES: &[&Keys] = &[&TOP, &STAGING, &TIER, &SOURCE, &CATALOG, &TRACE, &PEERS];
@@ -35,26 +36,6 @@ pub(crate) const STAGING: Keys = Keys {
             "threads",
             r#""auto""#,
             r#""auto" or the number of threads of one rank"#,
-        ),
-    ],
-};
-
-pub(crate) const TIER: Keys = Keys {
-    place: "in [[tier]]",
-    all: &[
-        key("kind", r#""memory""#, "the kind"),
-        key("capacity", r#""4 GiB""#, "the capacity"),
-        key("path", r#""/nvme/foresee""#, "the folder of the tier"),
-        key("threads", "2", "the number of threads of one rank"),
-        key(
-            "free_space_floor",
-            r#""1 GiB""#,
-            "the space of the disk that stays free",
-        ),
-        key(
-            "trust_folder",
-            "true",
-            "whether others may own the folder or write to it",
         ),
     ],
 };
@@ -108,15 +89,8 @@ const CAPACITY_BYTES_MAX: f64 = 1.8e19;
 
 /// Beyond it threads only cost memory: no storage is read faster by more, and a process may rarely start so many.
 pub const THREADS_MAX: u32 = 1024;
-const THREADS: RangeInclusive<u64> = 1..=THREADS_MAX as u64;
-/// Tiers are numbered by u8, and one is the staging buffer.
-const TIERS_MAX: usize = (1 << 8) - 1;
-
+pub(crate) const THREADS: RangeInclusive<u64> = 1..=THREADS_MAX as u64;
 const STAGING_BYTES: u64 = 512 << 20;
-const TIER_THREADS: u32 = 2;
-/// A disk that other programs use too should not be filled to the last byte.
-const FREE_SPACE_FLOOR_BYTES: u64 = 1 << 30;
-
 /// What a rank has to load with. The default is a staging buffer and no tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -154,38 +128,11 @@ pub enum Threads {
     Number(u32),
 }
 
-/// One tier of a rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tier {
-    /// What it is made of.
-    pub kind: TierKind,
-    /// What it holds, for each rank; nothing switches it off.
-    pub capacity_bytes: u64,
-    /// Loader threads of a rank that fill it.
-    pub threads: u32,
-}
-
 /// What is known of the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     /// Whether its files never change: then nobody looks whether they did.
     pub immutable: bool,
-}
-
-/// What a tier is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TierKind {
-    /// Memory of the rank.
-    Memory,
-    /// Files.
-    Disk {
-        /// The folder they are in; no other tier has it.
-        path: PathBuf,
-        /// What stays free of the disk, whatever the capacity.
-        free_space_floor_bytes: u64,
-        /// Whether others may own the folder or write to it.
-        trust_folder: bool,
-    },
 }
 
 /// Where catalogs are saved.
@@ -205,27 +152,6 @@ impl Default for Staging {
         Self {
             capacity_bytes: STAGING_BYTES,
             threads: Threads::Auto,
-        }
-    }
-}
-
-impl Tier {
-    /// A tier of memory as the file has it where only its capacity is given.
-    pub fn memory(capacity_bytes: u64) -> Self {
-        Self {
-            kind: TierKind::Memory,
-            capacity_bytes,
-            threads: TIER_THREADS,
-        }
-    }
-}
-
-impl TierKind {
-    /// The folder of a tier on disk.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Memory => None,
-            Self::Disk { path, .. } => Some(path),
         }
     }
 }
@@ -353,114 +279,8 @@ fn staging(section: &Section<'_>) -> Result<Staging, InputError> {
     })
 }
 
-fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tier>, InputError> {
-    let values = match top.get("tier") {
-        None => return Ok(Vec::new()),
-        Some(Value::Array(values)) => values,
-        Some(other) => return Err(top.mistyped("tier", other, "a list of tables")),
-    };
-    if values.len() > TIERS_MAX {
-        return Err(top.error(
-            "tier",
-            format!("{} tiers are too many", values.len()),
-            "give at most 255 tiers",
-        ));
-    }
-    let mut tiers: Vec<Tier> = Vec::new();
-    for (index, value) in values.iter().enumerate() {
-        let tier = tier(&Section::open(
-            document,
-            &format!("tier[{index}]"),
-            &TIER,
-            value,
-        )?)?;
-        let twin = tiers
-            .iter()
-            .position(|other| other.kind.path().is_some() && other.kind.path() == tier.kind.path());
-        if let Some(twin) = twin {
-            let key = format!("tier[{index}].path");
-            let other = format!("tier[{twin}].path");
-            let what = format!("tier {twin} has this folder too");
-            return Err(document.error(
-                &key,
-                &[&other],
-                what,
-                "give each tier its own folder".to_owned(),
-            ));
-        }
-        let is_memory = |tier: &Tier| tier.kind == TierKind::Memory;
-        if let Some(twin) = tiers
-            .iter()
-            .position(is_memory)
-            .filter(|_| is_memory(&tier))
-        {
-            let key = format!("tier[{index}].kind");
-            let other = format!("tier[{twin}].kind");
-            let what = format!("tier {twin} is of memory too");
-            let remedy = format!("add this one's capacity to tier[{twin}].capacity and remove it");
-            return Err(document.error(&key, &[&other], what, remedy));
-        }
-        tiers.push(tier);
-    }
-    Ok(tiers)
-}
-
-fn tier(section: &Section<'_>) -> Result<Tier, InputError> {
-    section.need("kind")?;
-    let is_disk = section.choice("kind", &[("memory", false), ("disk", true)])?;
-    let capacity_bytes = size(section, "capacity")?;
-    let threads = if section.has("threads") {
-        section.whole("threads", THREADS)? as u32
-    } else {
-        TIER_THREADS
-    };
-    let kind = if is_disk {
-        disk(section)?
-    } else {
-        memory(section)?
-    };
-    Ok(Tier {
-        kind,
-        capacity_bytes,
-        threads,
-    })
-}
-
-fn disk(section: &Section<'_>) -> Result<TierKind, InputError> {
-    let path = section.text("path")?.into();
-    let floor = "free_space_floor";
-    let free_space_floor_bytes = if section.has(floor) {
-        size(section, floor)?
-    } else {
-        FREE_SPACE_FLOOR_BYTES
-    };
-    Ok(TierKind::Disk {
-        path,
-        free_space_floor_bytes,
-        trust_folder: section.flag("trust_folder")?,
-    })
-}
-
-fn memory(section: &Section<'_>) -> Result<TierKind, InputError> {
-    let of_disk = [
-        ("path", "path"),
-        ("free_space_floor", "disk"),
-        ("trust_folder", "folder"),
-    ];
-    match of_disk.into_iter().find(|(key, _)| section.has(key)) {
-        None => Ok(TierKind::Memory),
-        Some((key, what)) => {
-            let key = section.path_to(key);
-            let kind = section.path_to("kind");
-            let what = format!("a tier of memory has no {what}");
-            let remedy = r#"remove it, or give kind = "disk""#.to_owned();
-            Err(section.document().error(&key, &[&kind], what, remedy))
-        }
-    }
-}
-
 /// A size in bytes: a string with a unit, or a whole number of bytes.
-fn size(section: &Section<'_>, key: &str) -> Result<u64, InputError> {
+pub(crate) fn size(section: &Section<'_>, key: &str) -> Result<u64, InputError> {
     let remedy =
         r#"write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, as in "4 GiB""#;
     match section.need(key)? {
@@ -491,6 +311,7 @@ pub fn size_bytes(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tier::{Scope, TierKind};
 
     fn parsed(text: &str) -> Result<Config, String> {
         Config::parse("foresee.toml".as_ref(), text).map_err(|error| error.to_string())
@@ -509,6 +330,7 @@ mod tests {
             kind = "disk"
             capacity = "2 TB"
             path = "/nvme"
+            scope = "host"
             threads = 3
             free_space_floor = 7
             trust_folder = true
@@ -529,6 +351,7 @@ mod tests {
         let disk = Tier {
             kind,
             capacity_bytes: 2_000_000_000_000,
+            scope: Scope::Host,
             threads: 3,
         };
         let expected = Config {
@@ -577,6 +400,7 @@ mod tests {
             Tier {
                 kind,
                 capacity_bytes: 0,
+                scope: Scope::Rank,
                 threads: 2
             }
         );

@@ -10,10 +10,11 @@ use std::path::PathBuf;
 
 use toml::{Table, Value};
 
-use crate::config::{CATALOG, SOURCE, STAGING, TIER, TRACE};
+use crate::config::{CATALOG, SOURCE, STAGING, TRACE};
 use crate::error::InputError;
 use crate::peers::{PEERS, SECRET_VARIABLE};
 use crate::reader::{Keys, Override};
+use crate::tier::TIER;
 
 const PREFIX: &str = "FORESEE_";
 const TIER_PREFIX: &str = "FORESEE_TIER_";

@@ -27,12 +27,12 @@ mod line;
 mod peers;
 pub mod reader;
 mod resolve;
+mod tier;
 
-pub use config::{
-    CatalogFolder, Config, Staging, THREADS_MAX, Threads, Tier, TierKind, size_bytes,
-};
+pub use config::{CatalogFolder, Config, Staging, THREADS_MAX, Threads, size_bytes};
 pub use environment::Environment;
 pub use error::InputError;
 pub use line::{OneLine, shown};
 pub use peers::{Peers, Secret, Transport};
 pub use resolve::{Given, Resolved};
+pub use tier::{Scope, Tier, TierKind};

@@ -22,6 +22,11 @@ pub(crate) const PEERS: Keys = Keys {
     place: "in [peers]",
     all: &[
         key("transport", r#""auto""#, "how ranks reach each other"),
+        key(
+            "mpi_library",
+            r#""/opt/mpi/lib/libmpi.so.40""#,
+            "the file of the MPI library to load",
+        ),
         key("port", "29400", "the port of rank 0"),
         key(
             "bind",
@@ -80,6 +85,8 @@ const TIMES: [(&str, f64); 3] = [("ms", 1e-3), ("min", 60.0), ("s", 1.0)];
 pub struct Peers {
     /// By which way.
     pub transport: Transport,
+    /// The MPI library to load; none: that of the launcher.
+    pub mpi_library: Option<PathBuf>,
     /// Rank 0's port; none: as the launcher has it.
     pub port: Option<u16>,
     /// The address that a rank listens at; none: loopback where all ranks are on one host, else all addresses.
@@ -99,11 +106,16 @@ pub struct Peers {
 /// How ranks reach each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// As they can: those of a host by memory that they share, others by TCP.
+    /// As they can: those of a host by memory that they share, others by MPI where the program has initialised it, else by
+    /// TCP.
     #[default]
     Auto,
     /// By TCP, also on one host.
     Tcp,
+    /// As they can, with MPI in the place of TCP, also where nobody has initialised it.
+    Mpi,
+    /// By MPI, also on one host.
+    MpiOnly,
     /// As they can; where ranks of a host cannot share memory that is said.
     Shared,
     /// Not at all: each serves itself.
@@ -116,8 +128,24 @@ impl Transport {
         match self {
             Self::Auto => "auto",
             Self::Tcp => "tcp",
+            Self::Mpi => "mpi",
+            Self::MpiOnly => "mpi-only",
             Self::Shared => "shared",
             Self::None => "none",
+        }
+    }
+
+    /// Whether ranks of a host share memory where they can.
+    pub fn shares_memory(self) -> bool {
+        matches!(self, Self::Auto | Self::Mpi | Self::Shared)
+    }
+
+    /// Whether MPI is to be used, even where the program has not initialised it; none: only where it has.
+    pub fn wants_mpi(self) -> Option<bool> {
+        match self {
+            Self::Mpi | Self::MpiOnly => Some(true),
+            Self::Auto => None,
+            Self::Tcp | Self::Shared | Self::None => Some(false),
         }
     }
 }
@@ -159,6 +187,7 @@ impl Default for Peers {
     fn default() -> Self {
         Self {
             transport: Transport::Auto,
+            mpi_library: None,
             port: None,
             bind: None,
             secret_file: None,
@@ -177,15 +206,18 @@ impl Peers {
             &[
                 ("auto", Transport::Auto),
                 ("tcp", Transport::Tcp),
+                ("mpi", Transport::Mpi),
+                ("mpi-only", Transport::MpiOnly),
                 ("shared", Transport::Shared),
                 ("none", Transport::None),
             ],
         )?;
         Ok(Self {
             transport,
+            mpi_library: file(section, "mpi_library")?,
             port: port(section)?,
             bind: bind(section)?,
-            secret_file: secret_file(section)?,
+            secret_file: file(section, "secret_file")?,
             encrypt: section.flag("encrypt")?,
             patience: wait(section, "patience", PATIENCE)?,
             deadline: wait(section, "deadline", DEADLINE)?,
@@ -275,11 +307,11 @@ fn bind(section: &Section<'_>) -> Result<Option<IpAddr>, InputError> {
 }
 
 /// A file; none where it is empty.
-fn secret_file(section: &Section<'_>) -> Result<Option<PathBuf>, InputError> {
-    match section.get("secret_file") {
+fn file(section: &Section<'_>, key: &str) -> Result<Option<PathBuf>, InputError> {
+    match section.get(key) {
         None => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(_) => Ok(Some(section.text("secret_file")?.into())),
+        Some(_) => Ok(Some(section.text(key)?.into())),
     }
 }
 
@@ -336,6 +368,7 @@ mod tests {
         let text = r#"
             [peers]
             transport = "tcp"
+            mpi_library = "m"
             port = 29400
             bind = "::1"
             secret_file = "s"
@@ -346,6 +379,7 @@ mod tests {
         "#;
         let expected = Peers {
             transport: Transport::Tcp,
+            mpi_library: Some("m".into()),
             port: Some(29_400),
             bind: Some("::1".parse().unwrap()),
             secret_file: Some("s".into()),
@@ -357,6 +391,7 @@ mod tests {
         assert_eq!(peers(text, &[]), Ok(expected));
         let given = [
             ("FORESEE_PEERS_TRANSPORT", "none"),
+            ("FORESEE_PEERS_MPI_LIBRARY", ""),
             ("FORESEE_PEERS_PORT", "auto"),
             ("FORESEE_PEERS_BIND", ""),
             ("FORESEE_PEERS_SECRET_FILE", ""),
@@ -378,7 +413,7 @@ mod tests {
         let cases = [
             (
                 "transport = \"udp\"",
-                r#"transport: "udp" is not known; give how ranks reach each other as one of "auto", "tcp", "shared", "none""#,
+                r#"transport: "udp" is not known; give how ranks reach each other as one of "auto", "tcp", "mpi", "mpi-only", "shared", "none""#,
             ),
             (
                 "port = 65536",
@@ -400,8 +435,8 @@ mod tests {
             ),
             (
                 "secret = \"x\"",
-                "secret: unknown key; the keys here are transport, port, bind, secret_file, encrypt, patience, \
-                 deadline, linger",
+                "secret: unknown key; the keys here are transport, mpi_library, port, bind, secret_file, encrypt, \
+                 patience, deadline, linger",
             ),
         ];
         for (text, expected) in cases {

@@ -92,7 +92,8 @@ fn read(path: &Path) -> Result<Table, InputError> {
 mod tests {
     use super::*;
     use crate::Peers;
-    use crate::config::{CatalogFolder, Source, Staging, Threads, Tier, TierKind};
+    use crate::config::{CatalogFolder, Source, Staging, Threads};
+    use crate::tier::{Scope, Tier, TierKind};
 
     const FILE_TEXT: &str = r#"
         [staging]
@@ -128,6 +129,7 @@ mod tests {
                 ("FORESEE_TIER_0_CAPACITY", "4096"),
                 ("FORESEE_TIER_0_THREADS", "5"),
                 ("FORESEE_TIER_1_PATH", "/ssd"),
+                ("FORESEE_TIER_1_SCOPE", "host"),
                 ("FORESEE_TIER_1_FREE_SPACE_FLOOR", "0 B"),
                 ("FORESEE_TIER_1_TRUST_FOLDER", "true"),
                 ("FORESEE_CATALOG_PATH", "7"),
@@ -149,11 +151,13 @@ mod tests {
                 Tier {
                     kind: TierKind::Memory,
                     capacity_bytes: 4096,
+                    scope: Scope::Rank,
                     threads: 5,
                 },
                 Tier {
                     kind,
                     capacity_bytes: 2 << 30,
+                    scope: Scope::Host,
                     threads: 2,
                 },
             ],

@@ -121,6 +121,8 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
         JobError::Closed => error(py, Kind::Foresee, "the job is closed: make another one"),
         JobError::Rank { .. }
         | JobError::NoEpochs
+        | JobError::SharedTier { .. }
+        | JobError::SharedByNobody { .. }
         | JobError::BatchTooLarge
         | JobError::Policy(_)
         | JobError::TooLarge { .. }

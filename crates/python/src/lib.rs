@@ -63,6 +63,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<job::Buffer>()?;
     module.add_class::<job::Job>()?;
     module.add_class::<mesh::Mesh>()?;
+    module.add_class::<mesh::Mpi>()?;
     module.add_class::<tensor::Tensor>()?;
     module.add_class::<throttle::Throttle>()?;
     module.add_function(wrap_pyfunction!(transforms::check_transforms, module)?)?;

@@ -1,6 +1,7 @@
 //! The loader: what the engine decides is done here, on real time, with real threads, files and memory.
 
 mod arena;
+pub mod caches;
 pub mod dataset;
 pub mod desk;
 pub mod extents;

@@ -6,8 +6,7 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::io;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,56 +16,25 @@ use foresee_core::policy::Assignment;
 use foresee_runtime::desk::Entry;
 use foresee_runtime::job::{Asked, Job, Stats};
 use foresee_runtime::transport::faulty::Faults;
-use foresee_runtime::transport::{Gather, Given, Message, Receive, Sent, Serving, Transport};
+use foresee_runtime::transport::{Message, Sent, Transport};
 
 use self::common::batches;
-use self::common::world::{BOUND, Case, World, check_epochs, spec};
+use self::common::world::{BOUND, Case, Through, World, check_epochs, spec};
 
-/// Each message arrives so much later than it was sent.
-struct Late<T> {
-    inner: Arc<T>,
-    sender: Mutex<Sender<(Instant, Rank, Message)>>,
-    delay: Duration,
-}
-
-impl<T: Transport + 'static> Late<T> {
-    fn new(inner: Arc<T>, delay: Duration) -> Arc<Self> {
-        let (sender, receiver) = channel::<(Instant, Rank, Message)>();
-        let carrier = Arc::clone(&inner);
-        thread::spawn(move || {
-            for (due, to, message) in receiver {
-                thread::sleep(due.saturating_duration_since(Instant::now()));
-                let _ = carrier.send(to, message);
-            }
-        });
-        Arc::new(Self {
-            inner,
-            sender: Mutex::new(sender),
-            delay,
-        })
-    }
-}
-
-impl<T: Transport> Gather for Late<T> {
-    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
-        self.inner.gather(given, patience)
-    }
-}
-
-impl<T: Transport> Transport for Late<T> {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn send(&self, to: Rank, message: Message) -> Sent {
-        let due = Instant::now() + self.delay;
-        let sent = self.sender.lock().unwrap().send((due, to, message));
+/// A way on which each message arrives so much later than it was sent.
+fn late<T: Transport + 'static>(way: Arc<T>, delay: Duration) -> Arc<impl Transport + use<T>> {
+    let (sender, receiver) = channel::<(Instant, Rank, Message)>();
+    let carrier = Arc::clone(&way);
+    thread::spawn(move || {
+        for (due, to, message) in receiver {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let _ = carrier.send(to, message);
+        }
+    });
+    Through::new(way, move |_: &T, to, message| {
+        let sent = sender.send((Instant::now() + delay, to, message));
         sent.map_or(Sent::Gone, |()| Sent::Taken)
-    }
-
-    fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving> {
-        self.inner.serve(receiver)
-    }
+    })
 }
 
 /// Asserts that the world read what it must and no more, and that hardly anything was refused.
@@ -124,7 +92,7 @@ fn a_network_that_is_slow_or_takes_few_messages_costs_no_read() {
             inbox: 1 << 16,
             ..case
         };
-        let world = World::over(&case, |end| Late::new(end, Duration::from_millis(2)));
+        let world = World::over(&case, |end| late(end, Duration::from_millis(2)));
         check_epochs(&case, &world.train_to_the_end());
         check_economy(&world);
     }
@@ -139,7 +107,7 @@ fn many_hand_overs_under_way_slow_reading_ahead_and_are_not_dropped() {
         sample_bytes: 256 << 10,
         ..Case::new(3)
     };
-    let world = World::over(&case, |end| Late::new(end, Duration::from_millis(5)));
+    let world = World::over(&case, |end| late(end, Duration::from_millis(5)));
     check_epochs(&case, &world.train_to_the_end());
     check_economy(&world);
 }

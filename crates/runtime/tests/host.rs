@@ -5,72 +5,35 @@
 
 mod common;
 
-use std::io;
-use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use foresee_config::{TierKind, Transport as Wanted};
+use foresee_config::Transport as Wanted;
 use foresee_core::ids::{Rank, SampleId};
 use foresee_core::stream::Shuffle;
-use foresee_runtime::job::{Job, OnHost};
+use foresee_runtime::job::Job;
 use foresee_runtime::transport::faulty::Faults;
 use foresee_runtime::transport::memory::Network;
-use foresee_runtime::transport::{
-    Answer, Content, Gather, Given, HandOver, Message, Receive, Sent, Serving, Transport,
-};
+use foresee_runtime::transport::{Answer, Content, HandOver, Message, Transport};
 
-use self::common::world::{Case, World, check_epochs, spec};
-use self::common::{Made, batches, tier};
+use self::common::batches;
+use self::common::world::{Case, Through, World, check_epochs, spec, spec_on_disk, train_in_step};
 
-/// Counts the bytes of samples in what is sent.
-struct Weighed<T> {
-    inner: Arc<T>,
-    bytes: Arc<AtomicU64>,
-}
-
-impl<T> Weighed<T> {
-    fn new(inner: Arc<T>, bytes: &Arc<AtomicU64>) -> Arc<Self> {
-        let bytes = Arc::clone(bytes);
-        Arc::new(Self { inner, bytes })
-    }
-}
-
-impl<T: Transport> Gather for Weighed<T> {
-    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
-        self.inner.gather(given, patience)
-    }
-}
-
-impl<T: Transport> Transport for Weighed<T> {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn send(&self, to: Rank, message: Message) -> Sent {
+/// A way that counts the bytes of samples in what is sent.
+fn weighed<T: Transport>(way: Arc<T>, bytes: &Arc<AtomicU64>) -> Arc<impl Transport + use<T>> {
+    let bytes = Arc::clone(bytes);
+    Through::new(way, move |way: &T, to, message| {
         if let Message::Answer(Answer { content, .. })
         | Message::HandOver(HandOver { content, .. }) = &message
         {
             let len = content.len() as u64;
-            self.bytes.fetch_add(len, Ordering::Relaxed);
+            bytes.fetch_add(len, Ordering::Relaxed);
             assert!(!matches!(content, Content::Sample(_)) || len > 0);
         }
-        self.inner.send(to, message)
-    }
-
-    fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving> {
-        self.inner.serve(receiver)
-    }
-
-    fn greets(&self) -> bool {
-        self.inner.greets()
-    }
-
-    fn greet(&self, line: &UnixStream, is_first: bool) -> io::Result<Rank> {
-        self.inner.greet(line, is_first)
-    }
+        way.send(to, message)
+    })
 }
 
 fn shared(ranks: u32) -> Case {
@@ -104,7 +67,7 @@ fn cases() -> Vec<Case> {
 fn every_sample_comes_once_an_epoch_and_no_byte_of_it_is_sent() {
     for case in cases() {
         let sent = Arc::new(AtomicU64::new(0));
-        let world = World::over(&case, |end| Weighed::new(end, &sent));
+        let world = World::over(&case, |end| weighed(end, &sent));
         let got = world.train_to_the_end();
         check_epochs(&case, &got);
         for (rank, got) in (0..).zip(&got) {
@@ -136,32 +99,14 @@ fn ranks_that_are_to_use_tcp_share_nothing() {
         .map(|(rank, end)| {
             let mut spec = spec(&case, &source, rank);
             spec.config.peers.transport = transports[rank as usize];
-            Job::among(spec, Weighed::new(Arc::new(end), &sent)).unwrap()
+            Job::among(spec, weighed(Arc::new(end), &sent)).unwrap()
         })
         .collect();
-    train(&jobs, &source);
+    train_in_step(&jobs, &source);
     assert!(sent.load(Ordering::Relaxed) > 0);
     for job in &jobs {
         assert!(!job.stats().origins.contains_key("host_peer"));
     }
-}
-
-/// Lets all jobs train in step, and close together.
-fn train(jobs: &[Job], source: &Made) {
-    let in_step = Barrier::new(jobs.len());
-    thread::scope(|scope| {
-        for job in jobs {
-            let in_step = &in_step;
-            scope.spawn(move || {
-                for batch in batches(job) {
-                    for sample in &batch.samples {
-                        assert_eq!(sample.lease.bytes(), source.content(sample.id));
-                    }
-                    in_step.wait();
-                }
-            });
-        }
-    });
 }
 
 #[test]
@@ -179,18 +124,12 @@ fn what_another_rank_has_on_disk_is_read_there() {
     let jobs: Vec<Job> = (0..)
         .zip(network.ends())
         .map(|(rank, end)| {
-            let kind = TierKind::Disk {
-                path: folders[rank as usize].path().to_owned(),
-                free_space_floor_bytes: 0,
-                trust_folder: true,
-            };
-            let mut spec = spec(&case, &source, rank);
-            spec.config.tiers = vec![tier(kind, case.kept_bytes(&source))];
-            spec.on_host = Some(OnHost { rank: 0, ranks: 1 });
-            Job::among(spec, Weighed::new(Arc::new(end), &sent)).unwrap()
+            let folder = folders[rank as usize].path();
+            let spec = spec_on_disk(&case, &source, rank, folder);
+            Job::among(spec, weighed(Arc::new(end), &sent)).unwrap()
         })
         .collect();
-    train(&jobs, &source);
+    train_in_step(&jobs, &source);
     assert_eq!(sent.load(Ordering::Relaxed), 0);
     assert_eq!(source.bytes_read(), source.total());
     for job in &jobs {

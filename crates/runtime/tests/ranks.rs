@@ -6,19 +6,21 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use foresee_config::TierKind;
 use foresee_core::ids::{Rank, SampleId};
 use foresee_core::stream::Shuffle;
-use foresee_runtime::job::{Asked, Job, JobError, JobSpec, OnHost};
-use foresee_runtime::transport::faulty::Faults;
+use foresee_runtime::job::{Asked, Job, JobError, JobSpec};
+use foresee_runtime::transport::faulty::{Faults, Faulty};
 use foresee_runtime::transport::memory::{End, Network};
+use foresee_runtime::transport::{JobKey, Message, Sent, Transport};
 
-use self::common::world::{BOUND, Case, World, check_epochs, spec};
+use self::common::world::{BOUND, Case, Through, World, check_epochs, spec, spec_on_disk};
 use self::common::{Made, batches, tier};
 
 /// All cases of a healthy world.
@@ -114,6 +116,112 @@ fn lost_late_and_garbled_messages_cost_no_sample() {
     check_epochs(&case, &got);
 }
 
+/// Ways that lead to whoever has the same key, as those of a mesh do.
+#[derive(Default)]
+struct Rooms(Mutex<BTreeMap<JobKey, Vec<Arc<End>>>>);
+
+impl Rooms {
+    fn end(&self, key: JobKey, rank: u32) -> Arc<End> {
+        let mut rooms = self.0.lock().unwrap();
+        let ends = rooms.entry(key).or_insert_with(|| {
+            let ends = Network::new(2).ends().into_iter();
+            ends.map(Arc::new).collect()
+        });
+        Arc::clone(&ends[rank as usize])
+    }
+}
+
+#[test]
+fn jobs_of_a_kind_that_start_in_another_order_on_each_rank_find_each_other() {
+    // Of a kind that no other test has: they are counted by process.
+    let case = Case {
+        epochs: 4,
+        batch: 5,
+        ..Case::new(2)
+    };
+    let source = case.source();
+    let rooms = Arc::new(Rooms::default());
+    let begin = |rank: u32, seed: u64| {
+        let mut spec = spec(&case, &source, rank);
+        spec.shuffle = Shuffle::Torch { seed };
+        let job = Job::new(spec).unwrap();
+        let (said, heard) = mpsc::channel();
+        let rooms = Arc::clone(&rooms);
+        let open = move |key| {
+            // Nobody listens the second time.
+            let _ = said.send(());
+            rooms.end(key, rank) as Arc<dyn Transport>
+        };
+        job.meet(Arc::new(open), BOUND);
+        assert!(matches!(job.next_batch(Duration::ZERO), Ok(Asked::NotYet)));
+        heard.recv().unwrap();
+        job
+    };
+    let jobs = [begin(0, 1), begin(0, 2), begin(1, 2), begin(1, 1)];
+    let count = |job: &Job| batches(job).map(|batch| batch.samples.len()).sum::<usize>();
+    let delivered = thread::scope(|scope| {
+        let count = &count;
+        let threads: Vec<_> = jobs
+            .iter()
+            .map(|job| scope.spawn(move || count(job)))
+            .collect();
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
+        joined.collect::<Vec<_>>()
+    });
+    assert_eq!(delivered, [(case.each * case.epochs) as usize; 4]);
+    // Ranks that are alone would read more.
+    assert_eq!(source.bytes_read(), 2 * case.minimum(&source));
+}
+
+#[test]
+fn that_a_rank_is_done_is_said_again_where_it_was_lost_with_a_connection() {
+    let world = World::over(&Case::new(2), |end| {
+        let forgets = AtomicBool::new(end.rank() == Rank(0));
+        Through::new(end, move |end: &Faulty<End>, to, message| {
+            let is_done = matches!(message, Message::Done(_));
+            if is_done && forgets.swap(false, Ordering::Relaxed) {
+                return Sent::Taken;
+            }
+            end.send(to, message)
+        })
+    });
+    world.train_to_the_end();
+    assert!(
+        !world.jobs[1].linger(Duration::ZERO),
+        "rank 0 may want more"
+    );
+    world.network.interrupt(Rank(0));
+    world.network.reconnect(Rank(0));
+    // It serves for a minute and more whoever is not done.
+    assert!(world.jobs[1].linger(BOUND / 2));
+}
+
+#[test]
+fn a_rank_that_moved_elsewhere_costs_no_sample_and_is_named() {
+    let case = Case {
+        epochs: 4,
+        in_step: false,
+        deadline: Duration::from_millis(200),
+        ..Case::new(3)
+    };
+    let world = World::new(&case);
+    let got = world.train(|rank, number| {
+        // What it was to read in the first epoch it does not read any more, and others have it in its stead.
+        if rank == Rank(1) && number == 5 {
+            world.jobs[1].seek(3).unwrap();
+        }
+        false
+    });
+    for rank in [0, 2] {
+        world.check_stream(rank, &got[rank as usize]);
+        let peers = world.jobs[rank as usize].stats().peers.unwrap();
+        let blamed: Vec<u32> = peers.faults.keys().copied().collect();
+        assert_eq!(blamed, [1], "rank {rank}");
+    }
+    let last = (3 * case.each) as usize;
+    assert_eq!(got[1][6..], world.alone(1)[last..]);
+}
+
 #[test]
 fn a_rank_that_dies_costs_the_others_no_sample() {
     for stops_after in [0, 15, 70] {
@@ -181,20 +289,14 @@ fn trained_on_disks(folders: &[tempfile::TempDir], kept_percent: u64, seed: u64)
     let source = Made::equal(60, 1);
     let world = folders.len() as u32;
     let network = Network::new(world);
+    let case = Case {
+        epochs: 2,
+        shuffle: Shuffle::Torch { seed },
+        kept_percent: kept_percent * u64::from(world),
+        ..Case::new(world)
+    };
     let job = |(rank, end): (u32, End)| {
-        let kind = TierKind::Disk {
-            path: folders[rank as usize].path().to_owned(),
-            free_space_floor_bytes: 0,
-            trust_folder: true,
-        };
-        let case = Case {
-            epochs: 2,
-            shuffle: Shuffle::Torch { seed },
-            ..Case::new(world)
-        };
-        let mut spec = spec(&case, &source, rank);
-        spec.config.tiers = vec![tier(kind, source.total() * kept_percent / 100)];
-        spec.on_host = Some(OnHost { rank: 0, ranks: 1 });
+        let spec = spec_on_disk(&case, &source, rank, folders[rank as usize].path());
         Job::among(spec, Arc::new(end)).unwrap()
     };
     let jobs: Vec<Job> = (0..).zip(network.ends()).map(job).collect();

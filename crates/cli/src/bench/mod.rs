@@ -3,12 +3,14 @@
 //!
 //! - `throttle`: an emulated slow storage from the command line.
 //! - `trainer`: who asks for the batches; `meter`: what a terminal shows meanwhile; `interrupt`: Ctrl-C.
-//! - `ranks`: several ranks, a process each; `rank`: one of these; `merged`: their numbers as those of one job.
+//! - `ranks`: several ranks, a process each; `rank`: one of these; `launched`: one that mpirun started; `merged`: their numbers
+//!   as those of one job.
 //! - `text`: the results for people.
 //!
 //! What can be refused is refused before the dataset is listed: that may take minutes.
 
 mod interrupt;
+mod launched;
 mod merged;
 mod meter;
 mod rank;
@@ -37,12 +39,13 @@ use foresee_runtime::transport::tcp::Mesh;
 use serde::Serialize;
 
 use self::interrupt::Interrupt;
+use self::launched::{Company, Launch};
 use self::merged::Merged;
 use self::meter::Lister;
 use self::rank::Line;
 pub(crate) use self::ranks::Invocation;
 use self::throttle::Slowness;
-use self::trainer::{Lap, Trainer};
+use self::trainer::{Lap, Lockstep, Ran, Trainer};
 use crate::table;
 
 /// What `foresee bench` takes.
@@ -76,13 +79,13 @@ pub(crate) struct Arguments {
     /// Run a job of so many ranks on this machine, a process each, that serve each other.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), conflicts_with_all = ["rank", "world_size"])]
     ranks: Option<u32>,
-    /// With --ranks: a step begins when all ranks have trained the one before.
-    #[arg(long, requires = "ranks")]
+    /// With --ranks, or under mpirun: a step begins when all ranks have trained the one before.
+    #[arg(long)]
     lockstep: bool,
     /// Which of the ranks this process is: the command that starts them gives it.
     #[arg(long, hide = true, requires = "ranks")]
     as_rank: Option<u32>,
-    /// Who trains on which sample of a step: as the order says, or, with --ranks, who holds it.
+    /// Who trains on which sample of a step: as the order says, or, with several ranks, who holds it.
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Dealing::Order)]
     assignment: Dealing,
     /// Staging buffer and tiers [default: `FORESEE_CONFIG`, else foresee.toml in the current folder, if there is one].
@@ -124,14 +127,61 @@ enum Dealing {
     Local,
 }
 
-impl Arguments {
-    /// Which rank this process is, and of how many.
-    fn rank(&self) -> (u32, u32) {
-        match (self.as_rank, self.ranks) {
-            (Some(rank), Some(ranks)) => (rank, ranks),
-            _ => (self.rank, self.world_size),
+/// Who this process is among ranks.
+enum Party {
+    /// The only one that knows of the others.
+    Alone,
+    /// The command started it, and hears its numbers.
+    Started(Line),
+    /// mpirun did.
+    Launched(Launch),
+}
+
+impl Party {
+    fn of(arguments: &Arguments) -> Result<Self> {
+        if arguments.as_rank.is_some() {
+            return Line::open().map(Self::Started);
+        }
+        let is_said = arguments.world_size > 1;
+        let launch = Launch::of_process().filter(|_| !is_said);
+        Ok(launch.map_or(Self::Alone, Self::Launched))
+    }
+
+    /// Which rank this process is, of how many, and its place on this host.
+    fn seat(&self, arguments: &Arguments) -> Seat {
+        let (rank, world, on_host) = match (self, arguments.as_rank, arguments.ranks) {
+            (Self::Launched(launch), ..) => (launch.rank, launch.world, launch.on_host),
+            (_, Some(rank), Some(ranks)) => (rank, ranks, Some(OnHost { rank, ranks })),
+            _ => (arguments.rank, arguments.world_size, None),
+        };
+        Seat {
+            rank,
+            world,
+            on_host,
         }
     }
+
+    /// The way to the others, until they need it no more.
+    fn reach(
+        &self,
+        config: &Config,
+        environment: &Environment,
+        seat: Seat,
+    ) -> Result<Option<Arc<Mesh>>> {
+        match self {
+            Self::Alone => Ok(None),
+            Self::Started(_) => rank::reach(&config.peers, (seat.rank, seat.world), environment),
+            Self::Launched(launch) => launch.reach(&config.peers, environment),
+        }
+    }
+}
+
+/// Which rank this is.
+#[derive(Clone, Copy)]
+struct Seat {
+    rank: u32,
+    world: u32,
+    on_host: Option<OnHost>,
 }
 
 /// How a benchmark ended.
@@ -191,11 +241,7 @@ fn run_ranks(arguments: &Arguments, ranks: u32, invocation: &Invocation) -> Resu
     let interrupt = Interrupt::watch().context("cannot watch for Ctrl-C")?;
     let numbers = ranks::run(invocation, ranks, &interrupt)?;
     let merged = Merged::of(numbers)?;
-    table::print(&if arguments.json {
-        serde_json::to_string_pretty(&merged)?
-    } else {
-        text::ranks(&merged)
-    })?;
+    print_merged(arguments, &merged)?;
     Ok(if merged.interrupted {
         Ended::Interrupted
     } else {
@@ -203,9 +249,10 @@ fn run_ranks(arguments: &Arguments, ranks: u32, invocation: &Invocation) -> Resu
     })
 }
 
-/// Runs one rank: alone, or as one of several that the command started.
+/// Runs one rank: alone, or as one of several that the command or mpirun started.
 fn run_rank(arguments: &Arguments) -> Result<Ended> {
-    let line = arguments.as_rank.map(|_| Line::open()).transpose()?;
+    let party = Party::of(arguments)?;
+    let seat = party.seat(arguments);
     // The loader's warnings; where another listener is set already, it has them.
     let warnings = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -214,7 +261,8 @@ fn run_rank(arguments: &Arguments) -> Result<Ended> {
         warnings.without_time().with_target(false).finish(),
     );
     let environment = Environment::of_process();
-    let config = configured(arguments, &environment)?;
+    let config = configured(arguments, &environment, seat)?;
+    let patience = config.peers.patience;
     let throttle = arguments
         .throttle
         .as_ref()
@@ -222,11 +270,7 @@ fn run_rank(arguments: &Arguments) -> Result<Ended> {
         .transpose()?
         .map(Arc::new);
     let interrupt = Interrupt::watch().context("cannot watch for Ctrl-C")?;
-    // The way to the others, until they need it no more.
-    let mesh = match &line {
-        Some(_) => rank::reach(&config.peers, arguments.rank(), &environment)?,
-        None => None,
-    };
+    let mesh = party.reach(&config, &environment, seat)?;
     let began = Instant::now();
     let opening = Opening {
         config: &config,
@@ -240,53 +284,94 @@ fn run_rank(arguments: &Arguments) -> Result<Ended> {
         None => Arc::new(files),
         Some(throttle) => Arc::new(Throttled::new(files, throttle)),
     };
-    let job = Job::new(spec(arguments, &dataset, source, config))?;
-    if let Some(line) = line.as_ref().filter(|_| arguments.as_rank == Some(0)) {
-        rank::tell(mesh.as_ref(), line)?;
-    }
-    if let Some(mesh) = &mesh {
-        rank::meet(&job, mesh);
-    }
-    interrupt.hold();
-    let trainer = Trainer {
-        compute: Duration::from_secs_f64(arguments.compute_ms / 1e3),
-        interrupt: &interrupt,
-        lockstep: line.as_ref().filter(|_| arguments.lockstep),
-    };
-    let ran = trainer.train(&job)?;
-    if line.is_some() {
-        rank::linger(&job, &interrupt);
-    }
-    job.close();
-    let samples = dataset.len();
-    let bytes = dataset.catalog().total().0;
-    let classes = dataset.classes().len();
+    let job = Job::new(spec(arguments, &dataset, source, config, seat))?;
+    let company = mesh.as_ref().map(|mesh| Company::of(mesh, patience));
+    let ran = train(
+        arguments,
+        &party,
+        &job,
+        mesh.as_ref(),
+        company.as_ref(),
+        &interrupt,
+    )?;
     let printed = Printed {
-        dataset: DatasetLine {
-            name: dataset.describe(),
-            samples,
-            bytes,
-            classes,
-            opened_s,
-        },
-        job: JobLine::of(arguments),
+        dataset: DatasetLine::of(&dataset, opened_s),
+        job: JobLine::of(arguments, &party),
         epochs: &ran.laps,
         interrupted: ran.interrupted,
         stats: &ran.stats,
     };
-    if let Some(line) = &line {
-        line.say(&format!("end {}", serde_json::to_string(&printed)?))?;
-    } else {
-        table::print(&if arguments.json {
-            serde_json::to_string_pretty(&printed)?
-        } else {
-            text::bench(&printed)
-        })?;
-    }
+    print(arguments, &party, company.as_ref(), &printed)?;
     Ok(match job.untraced() {
         _ if ran.interrupted => Ended::Interrupted,
         Some(_) => Ended::Untraced,
         None => Ended::Whole,
+    })
+}
+
+/// Runs a job to its end, with those of the other ranks.
+fn train(
+    arguments: &Arguments,
+    party: &Party,
+    job: &Job,
+    mesh: Option<&Arc<Mesh>>,
+    company: Option<&Company>,
+    interrupt: &Interrupt,
+) -> Result<Ran> {
+    if let (Party::Started(line), Some(0)) = (party, arguments.as_rank) {
+        rank::tell(mesh, line)?;
+    }
+    if let Some(mesh) = mesh {
+        rank::meet(job, mesh);
+    }
+    interrupt.hold();
+    let lockstep = match party {
+        Party::Alone => None,
+        Party::Started(line) => Some(Lockstep::Line(line)),
+        Party::Launched(_) => company.map(Lockstep::Company),
+    };
+    let trainer = Trainer {
+        compute: Duration::from_secs_f64(arguments.compute_ms / 1e3),
+        interrupt,
+        lockstep: lockstep.filter(|_| arguments.lockstep),
+    };
+    let ran = trainer.train(job)?;
+    if !matches!(party, Party::Alone) {
+        rank::linger(job, interrupt);
+    }
+    job.close();
+    Ok(ran)
+}
+
+/// Says what a rank has to say, to whom it concerns.
+fn print(
+    arguments: &Arguments,
+    party: &Party,
+    company: Option<&Company>,
+    printed: &Printed<'_>,
+) -> Result<()> {
+    match (party, company) {
+        (Party::Started(line), _) => line.say(&format!("end {}", serde_json::to_string(printed)?)),
+        (Party::Launched(launch), Some(company)) => {
+            let numbers = company.numbers(&serde_json::to_string(printed)?)?;
+            if launch.rank == 0 {
+                print_merged(arguments, &Merged::of(numbers)?)?;
+            }
+            Ok(())
+        }
+        (Party::Alone | Party::Launched(_), _) => table::print(&if arguments.json {
+            serde_json::to_string_pretty(printed)?
+        } else {
+            text::bench(printed)
+        }),
+    }
+}
+
+fn print_merged(arguments: &Arguments, merged: &Merged) -> Result<()> {
+    table::print(&if arguments.json {
+        serde_json::to_string_pretty(merged)?
+    } else {
+        text::ranks(merged)
     })
 }
 
@@ -296,8 +381,13 @@ fn check(arguments: &Arguments) -> Result<()> {
         policy,
         rank,
         world_size,
+        lockstep,
+        ranks,
         ..
     } = arguments;
+    if *lockstep && ranks.is_none() && Launch::of_process().is_none() {
+        bail!("--lockstep: there is one rank only; give --ranks, or start several with mpirun");
+    }
     if !policies().contains(&policy.as_str()) {
         bail!(
             "--policy {policy}: the loader has no such policy; choose from {}",
@@ -313,7 +403,7 @@ fn check(arguments: &Arguments) -> Result<()> {
 }
 
 /// What the configuration says, and over it what the options say.
-fn configured(arguments: &Arguments, environment: &Environment) -> Result<Config> {
+fn configured(arguments: &Arguments, environment: &Environment, seat: Seat) -> Result<Config> {
     let given = arguments
         .config
         .as_deref()
@@ -336,8 +426,7 @@ fn configured(arguments: &Arguments, environment: &Environment) -> Result<Config
         }
     }
     if let Some(trace) = &arguments.trace {
-        let (rank, world) = arguments.rank();
-        let of_rank = trace::path_of(trace, rank, world);
+        let of_rank = trace::path_of(trace, seat.rank, seat.world);
         check_trace(&of_rank, &arguments.dataset)?;
         config.trace = Some(trace.clone());
     }
@@ -396,9 +485,9 @@ fn spec(
     dataset: &Dataset,
     source: Arc<dyn Source>,
     config: Config,
+    seat: Seat,
 ) -> JobSpec {
     let seed = arguments.seed;
-    let (rank, world) = arguments.rank();
     JobSpec {
         source,
         catalog: dataset.catalog(),
@@ -420,15 +509,27 @@ fn spec(
         on_error: OnError::Raise,
         images: None,
         config,
-        rank,
-        world,
-        on_host: arguments.as_rank.map(|rank| OnHost { rank, ranks: world }),
+        rank: seat.rank,
+        world: seat.world,
+        on_host: seat.on_host,
         record: false,
     }
 }
 
+impl DatasetLine {
+    fn of(dataset: &Dataset, opened_s: f64) -> Self {
+        Self {
+            name: dataset.describe(),
+            samples: dataset.len(),
+            bytes: dataset.catalog().total().0,
+            classes: dataset.classes().len(),
+            opened_s,
+        }
+    }
+}
+
 impl<'a> JobLine<'a> {
-    fn of(arguments: &'a Arguments) -> Self {
+    fn of(arguments: &'a Arguments, party: &Party) -> Self {
         let &Arguments {
             batch,
             epochs,
@@ -447,7 +548,10 @@ impl<'a> JobLine<'a> {
             shuffle,
             compute_ms,
             throttle: arguments.throttle.as_ref(),
-            ranks: arguments.ranks,
+            ranks: match party {
+                Party::Launched(launch) => Some(launch.world),
+                Party::Alone | Party::Started(_) => arguments.ranks,
+            },
             lockstep: arguments.lockstep,
             assignment: arguments.assignment,
         }

@@ -122,7 +122,8 @@ pub(super) fn meet(job: &Job, mesh: &Arc<Mesh>) {
     }
 }
 
-fn secret(peers: &Peers, environment: &Environment) -> Result<Option<Vec<u8>>> {
+/// What only the ranks know, as it was given.
+pub(super) fn secret(peers: &Peers, environment: &Environment) -> Result<Option<Vec<u8>>> {
     let secret = peers.secret(environment)?;
     Ok(secret.map(|secret| secret.bytes().to_vec()))
 }

@@ -204,7 +204,7 @@ fn pass_on(err: impl Read) {
 }
 
 /// What only the ranks of this run know.
-fn secret() -> Result<String> {
+pub(super) fn secret() -> Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")
         .and_then(|mut random| random.read_exact(&mut bytes))

@@ -10,6 +10,7 @@ use foresee_runtime::job::{Asked, Batch, Job, Stats};
 use serde::{Deserialize, Serialize};
 
 use super::interrupt::Interrupt;
+use super::launched::Company;
 use super::meter::Meter;
 use super::rank::Line;
 
@@ -41,13 +42,31 @@ pub(super) struct Ran {
     pub interrupted: bool,
 }
 
+/// What a rank waits for the others by.
+#[derive(Clone, Copy)]
+pub(super) enum Lockstep<'a> {
+    /// The command that started them.
+    Line(&'a Line),
+    /// Each other.
+    Company(&'a Company),
+}
+
+impl Lockstep<'_> {
+    fn step(self, interrupt: &Interrupt) -> Result<()> {
+        match self {
+            Self::Line(line) => line.step(interrupt),
+            Self::Company(company) => company.step(),
+        }
+    }
+}
+
 /// Who asks for batches.
 pub(super) struct Trainer<'a> {
     /// How long it computes after each batch.
     pub(super) compute: Duration,
     pub(super) interrupt: &'a Interrupt,
     /// Where other ranks are waited for after each step.
-    pub(super) lockstep: Option<&'a Line>,
+    pub(super) lockstep: Option<Lockstep<'a>>,
 }
 
 impl Trainer<'_> {
@@ -77,8 +96,8 @@ impl Trainer<'_> {
             meter.trained(epoch, batch.samples.len());
             drop(batch);
             pause(self.compute, self.interrupt);
-            if let Some(line) = self.lockstep {
-                line.step(self.interrupt)?;
+            if let Some(lockstep) = self.lockstep {
+                lockstep.step(self.interrupt)?;
             }
             if step + 1 == steps && !self.interrupt.is_raised() {
                 laps.end(epoch, job.stats());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use foresee_config::{Config, Environment, Given, Resolved, Threads, Tier, TierKind};
+use foresee_config::{Config, Environment, Given, Resolved, Scope, Threads, Tier, TierKind};
 use foresee_core::catalog::Catalog;
 use foresee_sim::scenario::{
     AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario,
@@ -270,6 +270,7 @@ fn system(options: &Options, config: &Config) -> SystemSpec {
     let staging = Tier {
         kind: TierKind::Memory,
         capacity_bytes: config.staging.capacity_bytes,
+        scope: Scope::Rank,
         threads,
     };
     let mut tiers = vec![tier("staging".to_owned(), &staging)];
@@ -317,7 +318,10 @@ fn tier(name: String, tier: &Tier) -> TierSpec {
     TierSpec {
         name,
         capacity_mb: tier.capacity_bytes as f64 / 1e6,
-        scope: ScopeKind::Rank,
+        scope: match tier.scope {
+            Scope::Rank => ScopeKind::Rank,
+            Scope::Host => ScopeKind::Host,
+        },
         threads: tier.threads,
         read_mb_per_s: curve.clone(),
         write_mb_per_s: curve,

@@ -214,6 +214,7 @@ impl Keeper {
         if let Self::Homes(keeper) = self
             && (read.keep.is_some() || read.hand_over.is_some())
         {
+            // Also of what tiers' threads read, and of what was called lost while it was being read: it has come now.
             keeper.found(read.sample);
         }
         let tier = read.keep?;

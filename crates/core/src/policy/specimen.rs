@@ -11,13 +11,24 @@ use crate::model::{Beyond, Contention, Curve, Hosts, Scope, System, Tier};
 use crate::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use crate::units::{Bytes, Rate, Seconds};
 
+/// Whether ranks keep samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caching {
+    /// They do not.
+    Nothing,
+    /// Each what it likes.
+    Own,
+    /// Each sample that is kept has one home among all ranks.
+    Homes,
+}
+
 /// What is the same for all jobs of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
     /// Whether a loader can carry its plans out.
     pub is_real: bool,
     /// Whether ranks keep samples.
-    pub keeps: bool,
+    pub keeps: Caching,
     /// Whether samples are read when the trainer asks for them.
     pub on_demand: bool,
 }
@@ -28,14 +39,19 @@ impl Traits {
         let Some(part) = part(policy) else {
             return Self {
                 is_real: false,
-                keeps: false,
+                keeps: Caching::Nothing,
                 on_demand: false,
             };
+        };
+        let keeps = match part.homes() {
+            Some(_) => Caching::Homes,
+            None if part.keeps() => Caching::Own,
+            None => Caching::Nothing,
         };
         Self {
             // A loader delivers what the order says, and nothing else.
             is_real: part.only_simulated().is_none() && !policy.substitutes(),
-            keeps: part.keeps(),
+            keeps,
             on_demand: part.delivery == Delivery::OnDemand,
         }
     }
@@ -122,7 +138,7 @@ mod tests {
 
     #[test]
     fn policies_without_a_cache_keep_nothing_and_only_the_naive_one_reads_on_demand() {
-        let keeping = real().filter(|policy| Traits::of(*policy).keeps);
+        let keeping = real().filter(|policy| Traits::of(*policy).keeps != Caching::Nothing);
         let names: Vec<&str> = keeping.map(super::super::Policy::name).collect();
         let expected = [
             "foresee",

@@ -60,6 +60,11 @@ impl Entry {
     }
 }
 
+/// What a board takes.
+pub(super) fn board_bytes(samples: u32) -> u64 {
+    u64::from(samples) * size_of::<AtomicU64>() as u64
+}
+
 /// The board of this rank.
 pub(super) struct Board {
     words: Cells<AtomicU64>,

@@ -48,3 +48,9 @@ pub(crate) use self::files::Files;
 pub(crate) use self::neighbour::{Borrowed, Neighbours};
 pub(crate) use self::passing::{Exchanged, Offer, exchange};
 pub(crate) use self::shown::Shown;
+
+/// What a rank's board takes, and its tables of pins, one for each other rank of its host.
+pub(crate) fn tables_bytes(samples: u32, ranks: u32) -> u64 {
+    let others = u64::from(ranks.saturating_sub(1));
+    board::board_bytes(samples) + others * pins::table_bytes(samples)
+}

@@ -19,6 +19,11 @@ fn counts(samples: u32) -> usize {
     samples.clamp(1, COUNTS_MAX) as usize
 }
 
+/// What a table takes.
+pub(super) fn table_bytes(samples: u32) -> u64 {
+    (counts(samples) * size_of::<AtomicU16>()) as u64
+}
+
 /// What this rank uses of one holder's.
 pub(super) struct Pins(Cells<AtomicU16>);
 

@@ -17,7 +17,7 @@ use super::peer_stats::{Faults, FetchTimes, Moved, PeerStats, Report};
 use super::slots::Decoded;
 use super::stores::Stores;
 use crate::peers::{Asked, NotAsked, Parked, Waiting as Parker};
-use crate::transport::{Answer, Content, HandOver, Message};
+use crate::transport::{Answer, Content, Done, HandOver, Message};
 
 /// Requests of one peer that wait here at most.
 const PARKED_MAX: usize = 1 << 16;
@@ -136,6 +136,8 @@ pub(super) struct Dealings {
     pub(super) outbox: Arc<Outbox>,
     /// Since when this rank's own stream is over.
     pub(super) done_since: Option<Instant>,
+    /// What it said of it then.
+    done: Done,
     pub(super) times: FetchTimes,
     /// Requests that waited here, and requests that were refused here.
     pub(super) parked_here: u64,
@@ -168,6 +170,7 @@ impl Dealings {
             peers: (0..ranks).map(peer).collect(),
             outbox,
             done_since: None,
+            done: Done { report: Vec::new() },
             times: FetchTimes::default(),
             parked_here: 0,
             refused_here: 0,
@@ -191,7 +194,10 @@ impl Dealings {
     /// Tells who is to bring a sample here that it need not: somebody else did.
     pub(super) fn need_not_bring(&mut self, bringer: Rank, sample: SampleId) {
         let content = Content::WillNotCome;
-        self.send(bringer, Message::HandOver(HandOver { sample, content }));
+        self.send(
+            bringer,
+            Message::HandOver(HandOver::unstamped(sample, content)),
+        );
     }
 
     /// Asks a rank for a sample. Who is mute is not asked, but now and then whether it still is.
@@ -326,14 +332,20 @@ impl Dealings {
             return;
         }
         self.done_since = Some(Instant::now());
-        let own = self.rank.index();
-        let report = serde_json::to_vec(report).unwrap_or_default();
-        let others = (0..self.peers.len()).filter(|rank| *rank != own);
-        for rank in others.collect::<Vec<_>>() {
-            let done = crate::transport::Done {
-                report: report.clone(),
-            };
-            self.send(Rank(rank as u32), Message::Done(done));
+        self.done.report = serde_json::to_vec(report).unwrap_or_default();
+        let own = self.rank;
+        let others = (0..self.peers.len() as u32).map(Rank);
+        for rank in others.filter(|rank| *rank != own) {
+            self.send(rank, Message::Done(self.done.clone()));
+        }
+    }
+
+    /// A rank that was lost is there again. That this rank's stream is over may have been lost with it: then it would be
+    /// waited for.
+    pub(super) fn found(&mut self, rank: Rank) {
+        self.heard(rank);
+        if self.done_since.is_some() {
+            self.send(rank, Message::Done(self.done.clone()));
         }
     }
 

@@ -57,9 +57,29 @@ pub enum JobError {
         /// The first two.
         tiers: [usize; 2],
     },
+    /// A tier that would hold samples more than once.
+    #[error(
+        "tier[{tier}].scope is \"host\", which needs a policy that gives each sample one home, and policy {policy} does not: \
+         give policy \"foresee\", or scope = \"rank\""
+    )]
+    SharedTier {
+        /// Which one.
+        tier: usize,
+        /// The job's policy.
+        policy: String,
+    },
+    /// A tier of ranks that do not know each other.
+    #[error(
+        "tier[{tier}].scope is \"host\", and ranks do not serve each other (peers.transport = \"none\"): give another \
+         transport, or scope = \"rank\""
+    )]
+    SharedByNobody {
+        /// Which one.
+        tier: usize,
+    },
     /// More memory is asked for than there is.
     #[error(
-        "staging buffer and memory tier take {wanted}{}, and this machine (or control group) has {there}: lower their capacity",
+        "staging buffer, memory tier and what is shared with other ranks take {wanted}{}, and this machine (or control group) has {there}: lower their capacity",
         for_each(*ranks)
     )]
     Memory {

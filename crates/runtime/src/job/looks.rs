@@ -22,21 +22,50 @@ pub(super) struct Looks {
     /// A bit a sample: set once it is known to be what it was in the source during this job. None at all where nobody asks.
     known: Vec<AtomicU64>,
     quick: AtomicU32,
-    /// Samples that were found changed and are being read anew: as many as there are threads at most.
-    renewing: Mutex<Vec<SampleId>>,
-    renewed: Condvar,
+    /// Samples that are being looked at.
+    looking: Turns,
+    /// Samples that were found changed and are being read anew.
+    renewing: Turns,
 }
 
-/// While it lives, nobody else reads the sample anew.
-pub(super) struct Renewal<'a> {
-    looks: &'a Looks,
+/// Samples that somebody is busy with: as many as there are threads at most.
+struct Turns {
+    busy: Mutex<Vec<SampleId>>,
+    over: Condvar,
+}
+
+/// While it lives, nobody else does the same with the sample.
+pub(super) struct Turn<'a> {
+    turns: &'a Turns,
     sample: SampleId,
 }
 
-impl Drop for Renewal<'_> {
+impl Turns {
+    fn none() -> Self {
+        Self {
+            busy: Mutex::new(Vec::new()),
+            over: Condvar::new(),
+        }
+    }
+
+    /// Waits for whoever is busy with the sample.
+    fn take(&self, sample: SampleId) -> Turn<'_> {
+        let mut busy = whole(self.busy.lock());
+        while busy.contains(&sample) {
+            busy = whole(self.over.wait(busy));
+        }
+        busy.push(sample);
+        Turn {
+            turns: self,
+            sample,
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        whole(self.looks.renewing.lock()).retain(|&other| other != self.sample);
-        self.looks.renewed.notify_all();
+        whole(self.turns.busy.lock()).retain(|&other| other != self.sample);
+        self.turns.over.notify_all();
     }
 }
 
@@ -49,26 +78,28 @@ impl Looks {
         Self {
             known,
             quick: AtomicU32::new(0),
-            renewing: Mutex::new(Vec::new()),
-            renewed: Condvar::new(),
+            looking: Turns::none(),
+            renewing: Turns::none(),
         }
     }
 
     /// A sample was found changed, and a loader thread is about to read it anew. Another one that found the same, for the
     /// next epoch say, waits for it: one read of the source is enough. None where the sample is known by then.
-    pub(super) fn renew(&self, sample: SampleId) -> Option<Renewal<'_>> {
-        let mut renewing = whole(self.renewing.lock());
-        while renewing.contains(&sample) {
-            renewing = whole(self.renewed.wait(renewing));
-        }
-        if !self.are_due(sample) {
-            return None;
-        }
-        renewing.push(sample);
-        Some(Renewal {
-            looks: self,
-            sample,
-        })
+    pub(super) fn renew(&self, sample: SampleId) -> Option<Turn<'_>> {
+        let turn = self.renewing.take(sample);
+        self.are_due(sample).then_some(turn)
+    }
+
+    /// Somebody is about to look at a sample; one look is enough for all who want it at this moment. None where the sample is
+    /// known by then.
+    pub(super) fn look(&self, sample: SampleId) -> Option<Turn<'_>> {
+        let turn = self.looking.take(sample);
+        self.are_due(sample).then_some(turn)
+    }
+
+    /// Whether somebody is looking at a sample, for which who must not wait does not.
+    pub(super) fn is_looked_at(&self, sample: SampleId) -> bool {
+        whole(self.looking.busy.lock()).contains(&sample)
     }
 
     /// Nothing has to be looked at.
@@ -142,6 +173,20 @@ mod tests {
         let failed = looks.renew(SampleId(0)).unwrap();
         drop(failed);
         assert!(looks.renew(SampleId(0)).is_some(), "still to be read");
+    }
+
+    #[test]
+    fn who_wants_a_sample_that_is_looked_at_waits_and_need_not_look() {
+        let looks = Looks::of(2);
+        let first = looks.look(SampleId(1)).unwrap();
+        assert!(looks.is_looked_at(SampleId(1)) && !looks.is_looked_at(SampleId(0)));
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| looks.look(SampleId(1)).is_none());
+            looks.note(SampleId(1));
+            drop(first);
+            assert!(second.join().unwrap(), "it is known by then");
+        });
+        assert!(!looks.is_looked_at(SampleId(1)));
     }
 
     #[test]

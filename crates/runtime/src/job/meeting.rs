@@ -3,6 +3,9 @@
 //! ranks must have in common beyond that (seed, catalog, world, capacities, policy, version) is not in it: that is compared
 //! when they have met, and a difference is named (`agreement`).
 //!
+//! Threads that start several such jobs at once may do so in another order on each rank. So where ranks differ, each job is
+//! sought once more among those with its own seed, for a few seconds; a difference that lasts is the error.
+//!
 //! They meet in a thread of its own ([`Peers`]): who asks for the first sample meanwhile waits no longer than it says. A rank
 //! that does not come in time is not waited for twice: whoever waited goes on alone, and says so once.
 
@@ -11,7 +14,7 @@ use std::sync::{Arc, LazyLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use foresee_core::ids::{SampleId, TierId};
-use foresee_core::policy::Brief;
+use foresee_core::policy::{Brief, Policy};
 use foresee_core::stream::{Shuffle, Tail};
 use sha2::{Digest as _, Sha256};
 
@@ -81,6 +84,24 @@ impl Meeting {
             patience,
             kind,
         }
+    }
+
+    /// The meeting of those with the same seed, where ranks that have met differ; none where there is no seed.
+    fn with_seed(&self, spec: &JobSpec) -> Option<Self> {
+        let (Shuffle::Torch { seed } | Shuffle::Feistel { seed }) = spec.shuffle else {
+            return None;
+        };
+        let (_, world, rank) = self.kind;
+        let of_seed = digest(&[b"seed", &self.kind.0, &seed.to_le_bytes()]);
+        let before = with_past((of_seed, world, rank), |past| {
+            past.started += 1;
+            past.started - 1
+        });
+        Some(Self {
+            key: JobKey(digest(&[&of_seed, &before.to_le_bytes()])),
+            patience: self.patience.min(PATIENCE_ONCE_ALONE),
+            kind: self.kind,
+        })
     }
 
     /// Whether anybody came.
@@ -211,6 +232,33 @@ pub(super) struct Brought {
     pub(super) arena: Arc<Arena>,
 }
 
+impl Brought {
+    /// Meets the others, and agrees with them.
+    fn agree(
+        &self,
+        meeting: &Meeting,
+        policy: &'static dyn Policy,
+        open: &Open,
+    ) -> Result<(Agreed, Arc<dyn Transport>), Apart> {
+        let Self {
+            spec,
+            brief,
+            held,
+            arena,
+        } = self;
+        let transport = open(meeting.key);
+        let table = Table {
+            rank: spec.rank(),
+            policy,
+            transport: &*transport,
+            patience: meeting.patience,
+        };
+        let agreed = table.agree(brief.clone(), held)?;
+        sharing::share(spec, &*transport, arena, meeting.patience)?;
+        Ok((agreed, transport))
+    }
+}
+
 impl Peers {
     pub(super) fn new(open: Open, patience: Duration) -> Self {
         Self {
@@ -284,7 +332,7 @@ impl Peers {
         }
         let peers = Arc::clone(self);
         let thread = thread::Builder::new().name(format!("foresee-meet-{rank}"));
-        let begun = thread.spawn(move || peers.meet(brought));
+        let begun = thread.spawn(move || peers.meet(&brought));
         begun.map_err(|cause| JobError::Threads {
             cause: Arc::new(cause),
         })?;
@@ -307,7 +355,7 @@ impl Peers {
     }
 
     /// Meets the others, and notes what came of it.
-    fn meet(&self, brought: Brought) {
+    fn meet(&self, brought: &Brought) {
         let met = self.met(brought);
         let mut stage = self.stage();
         if matches!(*stage, Stage::Meeting) {
@@ -317,35 +365,26 @@ impl Peers {
         self.decided.notify_all();
     }
 
-    fn met(&self, brought: Brought) -> Stage {
-        let Brought {
-            spec,
-            brief,
-            held,
-            arena,
-        } = brought;
+    fn met(&self, brought: &Brought) -> Stage {
+        let spec = &brought.spec;
         let Ok(policy) = spec.policy() else {
             return Stage::Alone;
         };
         let Some(open) = whole(self.open.lock()).take() else {
             return Stage::Alone;
         };
-        let meeting = Meeting::of(&spec, self.patience);
-        let transport = open(meeting.key);
+        let meeting = Meeting::of(spec, self.patience);
+        let mut agreed = brought.agree(&meeting, policy, &open);
+        if let Err(Apart::Unlike(AgreementError::Unlike { .. })) = &agreed
+            && let Some(again) = meeting.with_seed(spec)
+            && let Ok(found) = brought.agree(&again, policy, &open)
+        {
+            agreed = Ok(found);
+        }
         drop(open);
-        let table = Table {
-            rank: spec.rank(),
-            policy,
-            transport: &*transport,
-            patience: meeting.patience,
-        };
-        let agreed = table.agree(brief, &held).and_then(|agreed| {
-            sharing::share(&spec, &*transport, &arena, meeting.patience)?;
-            Ok(agreed)
-        });
         meeting.note(matches!(agreed, Err(Apart::Late)));
         match agreed {
-            Ok(agreed) => Stage::Agreed(Arc::new(agreed), transport),
+            Ok((agreed, transport)) => Stage::Agreed(Arc::new(agreed), transport),
             Err(Apart::Late) => {
                 let waited_s = meeting.patience.as_secs_f64();
                 tracing::warn!(

@@ -40,7 +40,7 @@
 //!   concerns several of them: `course` (`slots`, `awaiting`, `shelf`), `loans`, `wants`, `ledger`, `threads`, `window`.
 //!   A transition returns whom to `wake`.
 //! - `dealings`: with other ranks; `peers`: asking them for samples; `holding`: holding samples for them; `serving`: the part
-//!   of it that is done without the lock; `post`, `outbox`: what is said and handed to them; `lingering`: the end; `sharing`: memory of one host.
+//!   of it that is done without the lock; `chores`: what of that waits for disks; `post`, `outbox`: what is said and handed to them; `lingering`: the end; `sharing`: memory of one host.
 //! - `meeting`: which jobs of ranks belong together; `agreement`: what ranks tell each other before they plan; `outbox`: samples on their way to their homes.
 //! - `stores`: arena and tiers; `looks`: whether what they hold is still what the source has.
 //! - `simulation` (tests): all of this among ranks and faults that a seed draws.
@@ -48,6 +48,7 @@
 
 mod agreement;
 mod awaiting;
+mod chores;
 mod consume;
 mod consumer;
 mod course;

@@ -273,7 +273,7 @@ impl State {
     /// A rank that was lost is there again: it is asked as before.
     pub(super) fn found_rank(&mut self, rank: Rank) -> Wake {
         if let Some(dealings) = &mut self.dealings {
-            dealings.heard(rank);
+            dealings.found(rank);
         }
         Wake::NOBODY
     }

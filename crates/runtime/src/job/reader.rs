@@ -171,7 +171,8 @@ impl Reader {
         stores: &Stores,
     ) -> Got {
         let tier = stores.tier(number);
-        let may_look = !self.looks.are_due(sample) || self.looks.are_quick();
+        let is_quick = || self.looks.are_quick() && !self.looks.is_looked_at(sample);
+        let may_look = !self.looks.are_due(sample) || is_quick();
         if !may_look || !self.is_known(tier, sample) {
             return Got::NotAtOnce;
         }
@@ -188,6 +189,9 @@ impl Reader {
         if !tier.outlasts_jobs() || !self.looks.are_due(sample) {
             return true;
         }
+        let Some(_turn) = self.looks.look(sample) else {
+            return true;
+        };
         let began = Instant::now();
         let now = self.spec.source.look(sample);
         self.looks.took(began.elapsed());

@@ -1,5 +1,6 @@
 //! What a job does for its peers without its lock: sending what its dealings with them have to say (`peers`), reading tiers
-//! for them, and taking in what they send. Nothing is decided here but what only a look into a tier can tell.
+//! for them, and taking in what they send. Nothing is decided here but what only a look into a tier can tell. What touches a
+//! disk is left to a thread of its own (`chores`), whoever it is that comes upon it.
 
 use std::sync::{Arc, Weak};
 
@@ -7,18 +8,31 @@ use foresee_core::homes::Home;
 use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::units::Bytes;
 
+use super::chores::Chore;
 use super::dealings::Errand;
 use super::holding::HandedOver;
 use super::peer_stats::Moved;
 use super::post::Posted;
 use super::shared::Shared;
 use crate::arena::Block;
+use crate::peers::Waiting as Parker;
+use crate::stamp::Stamp;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::tier::{Arrived, Found, Shared as Shares, Stay, Tier};
 use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive};
 
 /// A peer that has asked for less is served from disks, however small this rank's staging buffer is: its own may be larger.
 const COPIED_LEAST_BYTES: u64 = 64 << 20;
+
+/// A sample that was read in the source and lives elsewhere.
+#[derive(Clone, Copy)]
+pub(super) struct FromSource<'a> {
+    /// Where it lies, if that is in the job's memory.
+    pub(super) block: Option<&'a Arc<Block>>,
+    pub(super) bytes: &'a [u8],
+    /// What it was in the source.
+    pub(super) stamp: Option<Stamp>,
+}
 
 /// A block as it is sent.
 struct Sendable(Arc<Block>);
@@ -118,17 +132,54 @@ impl Shared {
         for errand in errands {
             match errand {
                 Errand::Send(to, message) => self.say(to, message),
-                Errand::Serve { to, sample, tier } => {
-                    let content = self.content(to.rank, sample, tier);
-                    self.served.add(content.len());
-                    let answer = Answer {
-                        ticket: to.ticket,
-                        content,
-                    };
-                    self.say(to.rank, Message::Answer(answer));
-                }
+                Errand::Serve { to, sample, tier } => self.serve(to, sample, tier),
             }
         }
+    }
+
+    /// Answers with what a tier holds, now or when its disk has been read.
+    fn serve(&self, to: Parker, sample: SampleId, tier: TierId) {
+        if !self.is_on_disk(tier) {
+            let content = self.content(to.rank, sample, tier);
+            self.answer(to, content);
+        } else if self.put_off(Chore::Serve { to, sample, tier }).is_err() {
+            self.answer(to, Content::WillNotCome);
+        }
+    }
+
+    fn answer(&self, to: Parker, content: Content) {
+        self.served.add(content.len());
+        let ticket = to.ticket;
+        self.say(to.rank, Message::Answer(Answer { ticket, content }));
+    }
+
+    fn is_on_disk(&self, tier: TierId) -> bool {
+        self.stores.tier(tier).writes_files()
+    }
+
+    /// Leaves something to the thread that may wait for disks; what it does not take is given back.
+    fn put_off(&self, chore: Chore) -> Result<(), Chore> {
+        let patience = self.spec.config.peers.deadline;
+        self.chores.add(chore, patience, &self.own)
+    }
+
+    /// Does what may wait for a disk.
+    pub(super) fn do_chore(&self, chore: Chore) {
+        match chore {
+            Chore::Serve { to, sample, tier } => {
+                let content = self.content(to.rank, sample, tier);
+                self.answer(to, content);
+            }
+            Chore::Fetch { from, answer } => {
+                let answer = self.read_file(from, answer);
+                self.answered(from, answer);
+            }
+            Chore::Keep { from, handed } => self.keep_handed_over(from, &handed),
+        }
+    }
+
+    fn answered(&self, from: Rank, answer: Answer) {
+        self.change(|state| ((), state.answered(from, answer, &self.stores)));
     }
 
     /// Says something to a rank, now or soon.
@@ -197,6 +248,18 @@ impl Shared {
         }
     }
 
+    /// Takes in an answer, now or when it has been read from the file that it names.
+    fn take_answer(&self, from: Rank, answer: Answer) {
+        if !matches!(answer.content, Content::InFile(_)) {
+            self.answered(from, answer);
+        } else if let Err(Chore::Fetch { from, answer }) =
+            self.put_off(Chore::Fetch { from, answer })
+        {
+            let content = Content::WillNotCome;
+            self.answered(from, Answer { content, ..answer });
+        }
+    }
+
     /// The answer of a rank of this host that told in which file a sample lies, with the sample.
     fn read_file(&self, from: Rank, answer: Answer) -> Answer {
         let Answer { ticket, content } = answer;
@@ -220,13 +283,12 @@ impl Shared {
     }
 
     /// Hands a sample that was read to its home. What there is no room for is not sent: the home need not wait for it.
-    pub(super) fn hand_over(
-        &self,
-        home: Home,
-        sample: SampleId,
-        block: Option<&Arc<Block>>,
-        bytes: &[u8],
-    ) {
+    pub(super) fn hand_over(&self, home: Home, sample: SampleId, read: &FromSource<'_>) {
+        let FromSource {
+            block,
+            bytes,
+            stamp,
+        } = *read;
         let Some(post) = &self.post else {
             return;
         };
@@ -242,7 +304,11 @@ impl Shared {
             }
             None => Content::Sample(room.fill(payload(block, bytes))),
         };
-        let message = Message::HandOver(HandOver { sample, content });
+        let message = Message::HandOver(HandOver {
+            sample,
+            content,
+            stamp,
+        });
         match post.send(home.rank, message, &self.own) {
             Posted::Taken => self.outbox.sent_one(bytes.len()),
             Posted::Not => {
@@ -276,15 +342,51 @@ impl Shared {
     /// Tells a sample's home not to wait for it. If that is lost, too, there are deadlines.
     pub(super) fn will_not_come(&self, home: Home, sample: SampleId) {
         let content = Content::WillNotCome;
-        self.say(home.rank, Message::HandOver(HandOver { sample, content }));
+        self.say(
+            home.rank,
+            Message::HandOver(HandOver::unstamped(sample, content)),
+        );
     }
 
-    fn keep_handed_over(&self, from: Rank, handed: &HandOver) {
-        let HandOver { sample, content } = handed;
-        let sample = *sample;
+    /// Takes in what was handed over, now or when there is a disk for it.
+    fn take_in(&self, from: Rank, handed: HandOver) {
+        let HandOver {
+            sample, content, ..
+        } = &handed;
         if sample.0 >= self.spec.catalog.len() {
             return;
         }
+        let home = self.look(|state| state.home_here(*sample));
+        let is_on_disk = home.is_some_and(|tier| self.is_on_disk(tier));
+        if !is_on_disk || *content == Content::WillNotCome {
+            self.keep_handed_over(from, &handed);
+        } else if let Err(Chore::Keep { from, handed }) = self.put_off(Chore::Keep { from, handed })
+        {
+            self.refuse_handed_over(from, &handed);
+        }
+    }
+
+    /// What a disk does not take is not there, as if its reader could not read it.
+    fn refuse_handed_over(&self, from: Rank, handed: &HandOver) {
+        let sample = handed.sample;
+        let refused = HandOver::unstamped(sample, Content::WillNotCome);
+        self.keep_handed_over(from, &refused);
+        if handed.content == Content::Here {
+            self.say_fetched(from, sample);
+        }
+    }
+
+    /// The reader of a sample that it left here for its home need not keep it any longer.
+    fn say_fetched(&self, from: Rank, sample: SampleId) {
+        let fetched = HandOver::unstamped(sample, Content::Here);
+        self.say(from, Message::HandOver(fetched));
+    }
+
+    fn keep_handed_over(&self, from: Rank, handed: &HandOver) {
+        let HandOver {
+            sample, content, ..
+        } = handed;
+        let sample = *sample;
         let here = self.look(|state| state.home_here(sample));
         let Some(number) = here else {
             match content {
@@ -301,15 +403,17 @@ impl Shared {
             self.keep_at_home(from, handed, number);
         }
         if *content == Content::Here {
-            // Its reader need not keep it any longer.
-            let content = Content::Here;
-            self.say(from, Message::HandOver(HandOver { sample, content }));
+            self.say_fetched(from, sample);
         }
     }
 
     /// Keeps a sample that lives here.
     fn keep_at_home(&self, from: Rank, handed: &HandOver, number: TierId) {
-        let HandOver { sample, content } = handed;
+        let HandOver {
+            sample,
+            content,
+            stamp,
+        } = handed;
         let sample = *sample;
         let tier = self.stores.tier(number);
         let expected = self.spec.catalog.size(sample).0;
@@ -324,7 +428,7 @@ impl Shared {
             Content::Sample(payload) if payload.bytes().len() as u64 == expected => {
                 let arrived = Arrived::Buffer(payload.bytes());
                 let secured = tier.secure(arrived, Stay::Lasting);
-                let kept = tier.keep_secured(sample, arrived, secured, None);
+                let kept = tier.keep_secured(sample, arrived, secured, *stamp);
                 // Its reader had it from the source, in this job.
                 self.reader.is_kept(sample, kept)
             }
@@ -340,35 +444,198 @@ impl Shared {
     }
 }
 
-/// Takes in what peers send to a job, as long as it runs.
+/// Takes in what peers send to a job, as long as it runs. A panic is a defect of the job, and ends it, nothing else.
 pub(super) struct Ear(pub(super) Weak<Shared>);
+
+impl Ear {
+    fn with_job(&self, act: impl FnOnce(&Shared)) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.guarded(|| act(&shared));
+        }
+    }
+}
 
 impl Receive for Ear {
     fn receive(&self, from: Rank, message: Message) {
-        let Some(shared) = self.0.upgrade() else {
-            return;
-        };
-        match message {
+        self.with_job(|shared| match message {
             Message::Ask(ask) => shared.change(|state| ((), state.asked_by(from, ask))),
-            Message::Answer(answer) => {
-                let answer = shared.read_file(from, answer);
-                shared.change(|state| ((), state.answered(from, answer, &shared.stores)));
-            }
-            Message::HandOver(handed) => shared.keep_handed_over(from, &handed),
+            Message::Answer(answer) => shared.take_answer(from, answer),
+            Message::HandOver(handed) => shared.take_in(from, handed),
             Message::Done(done) => shared.change(|state| ((), state.finished(from, &done.report))),
-        }
+        });
     }
 
     fn lost(&self, rank: Rank) {
-        if let Some(shared) = self.0.upgrade() {
+        self.with_job(|shared| {
             shared.left.forget_all(rank);
             shared.change(|state| ((), state.lost_rank(rank, &shared.stores)));
-        }
+        });
     }
 
     fn found(&self, rank: Rank) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.change(|state| ((), state.found_rank(rank)));
+        self.with_job(|shared| shared.change(|state| ((), state.found_rank(rank))));
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
+mod tests {
+    use std::sync::{Condvar, Mutex};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use foresee_config::TierKind;
+
+    use super::*;
+    use crate::job::tests::{SAMPLE, SAMPLES, spec};
+    use crate::job::{Asked, Job, JobSpec};
+    use crate::source::{ReadError, Source};
+    use crate::stamp::Stamp;
+    use crate::transport::memory::{End, Network};
+    use crate::transport::{Done, Transport};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// The last sample of all: by the time that it is wanted, all others have come.
+    const LAST: SampleId = SampleId(SAMPLES - 1);
+
+    #[derive(Default)]
+    struct Gate {
+        is_shut: bool,
+        is_stood_at: bool,
+    }
+
+    /// Samples that are full of their number; a look at the last one may take as long as the test wants.
+    #[derive(Default)]
+    struct Slow {
+        gate: Mutex<Gate>,
+        changed: Condvar,
+    }
+
+    impl Slow {
+        fn shut(&self, is_shut: bool) {
+            self.gate.lock().unwrap().is_shut = is_shut;
+            self.changed.notify_all();
         }
+
+        fn await_a_look(&self) {
+            let gate = self.gate.lock().unwrap();
+            let waits = |gate: &mut Gate| !gate.is_stood_at;
+            let stood_at = self.changed.wait_timeout_while(gate, MINUTE, waits);
+            let waited = stood_at.unwrap().1;
+            assert!(!waited.timed_out(), "nobody wants the last sample");
+        }
+    }
+
+    impl Source for Slow {
+        fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
+            into.fill(sample.0 as u8);
+            Ok(None)
+        }
+
+        fn look(&self, sample: SampleId) -> Result<Option<Stamp>, ReadError> {
+            if sample == LAST {
+                let mut gate = self.gate.lock().unwrap();
+                gate.is_stood_at = true;
+                self.changed.notify_all();
+                drop(self.changed.wait_while(gate, |gate| gate.is_shut).unwrap());
+            }
+            Ok(None)
+        }
+
+        fn name(&self, sample: SampleId) -> String {
+            format!("number {sample}")
+        }
+    }
+
+    /// A rank whose tier is on disk.
+    fn on_disk(rank: u32, world: u32, source: &Arc<Slow>, folder: &std::path::Path) -> JobSpec {
+        let mut spec = spec();
+        spec.source = Arc::<Slow>::clone(source);
+        spec.rank = rank;
+        spec.world = world;
+        spec.config.staging.capacity_bytes = u64::from(SAMPLES) * SAMPLE + u64::from(rank);
+        spec.config.tiers[0].kind = TierKind::Disk {
+            path: folder.join(rank.to_string()),
+            free_space_floor_bytes: 0,
+            trust_folder: false,
+        };
+        spec.config.tiers[0].capacity_bytes = 1 << 20;
+        spec
+    }
+
+    fn delivered(job: &Job) -> usize {
+        let mut samples = 0;
+        loop {
+            match job.next_batch(MINUTE).unwrap() {
+                Asked::Batch(batch) => samples += batch.samples.len(),
+                Asked::NotYet => panic!("a minute is enough: {}", job.stats()),
+                Asked::End => return samples,
+            }
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_disk_holds_up_nothing_else_that_arrives() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Arc::new(Slow::default());
+        let before = Job::new(on_disk(0, 1, &source, folder.path())).unwrap();
+        assert_eq!(delivered(&before), SAMPLES as usize);
+        before.close();
+        drop(before);
+        source.gate.lock().unwrap().is_stood_at = false;
+        source.shut(true);
+        let network = Network::new(2);
+        let ends: Vec<Arc<End>> = network.ends().into_iter().map(Arc::new).collect();
+        let job = |rank: u32| {
+            let transport = Arc::<End>::clone(&ends[rank as usize]);
+            Job::among(on_disk(rank, 2, &source, folder.path()), transport).unwrap()
+        };
+        let jobs = [job(0), job(1)];
+        thread::scope(|scope| {
+            let trainers = jobs.each_ref().map(|job| scope.spawn(|| delivered(job)));
+            source.await_a_look();
+            let sample = SampleId(0);
+            let content = Content::WillNotCome;
+            let message = Message::HandOver(HandOver::unstamped(sample, content));
+            assert_eq!(
+                ends[1].send(Rank(0), message),
+                crate::transport::Sent::Taken
+            );
+            let deadline = Instant::now() + MINUTE / 2;
+            while network.waiting(Rank(0)) > 0 && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let waiting = network.waiting(Rank(0));
+            source.shut(false);
+            assert_eq!(waiting, 0, "taken in while a disk is slow");
+            for trainer in trainers {
+                assert_eq!(trainer.join().unwrap(), SAMPLES as usize / 2);
+            }
+        });
+    }
+
+    #[test]
+    fn a_panic_while_something_is_taken_in_ends_the_job_and_nothing_else() {
+        let network = Network::new(2);
+        let mut ends = network.ends().into_iter();
+        let mut job = |rank: u32| {
+            let mut spec = spec();
+            spec.rank = rank;
+            spec.world = 2;
+            spec.config.staging.capacity_bytes += u64::from(rank);
+            Job::among(spec, Arc::new(ends.next().unwrap())).unwrap()
+        };
+        let jobs = [job(0), job(1)];
+        thread::scope(|scope| {
+            for job in &jobs {
+                scope.spawn(|| assert!(matches!(job.next_batch(MINUTE), Ok(Asked::Batch(_)))));
+            }
+        });
+        let shared = jobs[0].lock_running().clone().unwrap();
+        let ear = Ear(Arc::downgrade(&shared));
+        // No transport knows such a rank.
+        ear.receive(Rank(7), Message::Done(Done { report: Vec::new() }));
+        assert!(jobs[0].next_batch(MINUTE).is_err());
     }
 }

@@ -7,6 +7,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::chores::Chores;
 use super::outbox::Outbox;
 use super::post::Post;
 use super::reader::Reader;
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(super) files: Files,
     /// What they got from here.
     pub(super) served: Served,
+    /// What they want of disks.
+    pub(super) chores: Chores,
     /// Until the job is closed, what other ranks send is taken in.
     serving: Mutex<Option<Serving>>,
     /// Whether the trainer reads its samples itself, one by one.
@@ -103,6 +106,7 @@ impl Shared {
             left: Left::new(deadline.max(FETCHED_WITHIN)),
             files: Files::default(),
             served,
+            chores: Chores::default(),
             spec: parts.spec,
             stores: parts.stores,
             reader: parts.reader,
@@ -246,6 +250,7 @@ impl Shared {
         let serving = whole(self.serving.lock()).take();
         // After the lock: it waits for what is being taken in.
         drop(serving);
+        self.chores.close();
         if let Some(post) = &self.post {
             post.close();
         }
@@ -266,13 +271,14 @@ impl Shared {
             thread::sleep(Duration::from_millis(1));
         }
         if !self.is_busy() {
+            self.chores.join();
             self.stores.close();
             drop(whole(self.grant.lock()).take());
         }
     }
 
     fn is_busy(&self) -> bool {
-        self.look(|state| state.crew.is_busy())
+        self.look(|state| state.crew.is_busy()) || self.chores.is_busy()
     }
 }
 

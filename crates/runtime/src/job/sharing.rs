@@ -12,7 +12,7 @@ use super::agreement::Apart;
 use super::outbox::{Outbox, Room};
 use super::spec::JobSpec;
 use crate::arena::{Arena, Block};
-use crate::host::{Card, Listener, Offer, exchange};
+use crate::host::{self, Card, Listener, Offer, exchange};
 use crate::sync::{Mutex, MutexGuard, whole};
 use crate::transport::{Given, Transport};
 
@@ -31,7 +31,7 @@ pub(super) fn share(
     patience: Duration,
 ) -> Result<(), Apart> {
     let wanted = spec.config.peers.transport;
-    let does_share = matches!(wanted, Wanted::Auto | Wanted::Shared) && transport.greets();
+    let does_share = wanted.shares_memory() && transport.greets();
     let listener = does_share.then(Listener::new);
     let listener = listener.and_then(|made| said(spec, "cannot listen", made));
     let card = listener.as_ref().map(|listener| listener.card().encode());
@@ -69,6 +69,16 @@ pub(super) fn share(
     );
     arena.share(exchanged);
     Ok(())
+}
+
+/// What sharing memory takes of a rank's, among so many of its host: its board, a table of pins for each of the others, and
+/// what lies about for them. What it uses of the others is theirs.
+pub(super) fn bytes(spec: &JobSpec, ranks: u32) -> u64 {
+    let does_share = matches!(spec.config.peers.transport, Wanted::Auto | Wanted::Shared);
+    if ranks < 2 || !does_share || !spec.keeps() {
+        return 0;
+    }
+    host::tables_bytes(spec.catalog.len(), ranks).saturating_add(left_bytes(spec))
 }
 
 /// How much may lie about for other ranks.

@@ -317,7 +317,7 @@ impl World {
         if let Some(home) = home {
             let bytes = vec![sample.0 as u8; SAMPLE as usize];
             let content = Content::Sample(Payload::new(bytes));
-            let message = Message::HandOver(HandOver { sample, content });
+            let message = Message::HandOver(HandOver::unstamped(sample, content));
             self.send(rank, home.rank, message);
         }
         self.run_errands(at);
@@ -429,9 +429,9 @@ fn garbled(message: Message) -> Message {
             ticket,
             content: Content::Sample(Payload::new([9; 3])),
         }),
-        Message::HandOver(HandOver { sample, .. }) => Message::HandOver(HandOver {
-            sample,
+        Message::HandOver(handed) => Message::HandOver(HandOver {
             content: Content::Sample(Payload::new([9; 3])),
+            ..handed
         }),
         other => other,
     }
@@ -444,7 +444,9 @@ fn take_in(actor: &mut Actor, from: Rank, message: Message) {
         Message::Ask(ask) => state.asked_by(from, ask),
         Message::Answer(answer) => state.answered(from, answer, stores),
         Message::Done(done) => state.finished(from, &done.report),
-        Message::HandOver(HandOver { sample, content }) => {
+        Message::HandOver(HandOver {
+            sample, content, ..
+        }) => {
             let Some(tier) = state.home_here(sample) else {
                 let _ = state.need_not_bring(from, sample);
                 return;

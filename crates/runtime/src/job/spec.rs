@@ -10,13 +10,14 @@ use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{
     Beyond, Contention, Curve, Decoded, Hosts, Model, Paces, Scope, System, Tier, Trainer,
 };
-use foresee_core::policy::specimen::{self, Traits};
-use foresee_core::policy::{Assignment, Brief, Capacities, Part, Policy, Share, by_name};
+use foresee_core::policy::specimen::{self, Caching, Traits};
+use foresee_core::policy::{Assignment, Brief, Capacities, Keeping, Part, Policy, Share, by_name};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, Tail};
 use foresee_core::units::{Bytes, Rate, Seconds};
 use foresee_image::{Key, Pipeline};
 
 use super::error::JobError;
+use super::sharing;
 use crate::machine;
 use crate::source::{Source, Speed};
 use crate::tier::HostSlot;
@@ -168,7 +169,8 @@ impl JobSpec {
 
     /// Whether anything is kept that other ranks could want.
     pub fn keeps(&self) -> bool {
-        let does_keep = self.policy().is_ok_and(|policy| Traits::of(policy).keeps);
+        let keeps = |policy| Traits::of(policy).keeps != Caching::Nothing;
+        let does_keep = self.policy().is_ok_and(keeps);
         does_keep && self.config.tiers.iter().any(|tier| tier.capacity_bytes > 0)
     }
 
@@ -196,6 +198,7 @@ impl JobSpec {
                 capacity: Bytes(self.config.staging.capacity_bytes),
             });
         }
+        self.check_scopes()?;
         let memory_tiers = self
             .config
             .tiers
@@ -213,9 +216,11 @@ impl JobSpec {
                 tiers: [first, second],
             });
         }
+        let own_bytes = self.config.staging.capacity_bytes;
         let wanted = memory_tiers
-            .map(|tier| tier.capacity_bytes)
-            .fold(self.config.staging.capacity_bytes, u64::saturating_add);
+            .map(|tier| self.part_bytes(tier))
+            .fold(own_bytes, u64::saturating_add)
+            .saturating_add(sharing::bytes(self, self.ranks_on_host()));
         let ranks = self.ranks_on_host();
         match machine::memory_bytes() {
             Some(there) if wanted.saturating_mul(ranks.into()) > there => Err(JobError::Memory {
@@ -225,6 +230,33 @@ impl JobSpec {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// A tier that the ranks of a host share holds each sample once: its home there. Only plans that give every sample one
+    /// home, of ranks that serve each other, do that.
+    fn check_scopes(&self) -> Result<(), JobError> {
+        let is_shared = |tier: &foresee_config::Tier| {
+            tier.scope == foresee_config::Scope::Host && tier.capacity_bytes > 0
+        };
+        let Some(tier) = self.config.tiers.iter().position(is_shared) else {
+            return Ok(());
+        };
+        let policy = self.policy()?;
+        if Traits::of(policy).keeps == Caching::Own {
+            let policy = self.policy.clone();
+            return Err(JobError::SharedTier { tier, policy });
+        }
+        let has_others = self.host_slot().slots > 1;
+        if has_others && self.config.peers.transport == foresee_config::Transport::None {
+            return Err(JobError::SharedByNobody { tier });
+        }
+        Ok(())
+    }
+
+    /// What a tier holds for this rank.
+    pub(super) fn part_bytes(&self, tier: &foresee_config::Tier) -> u64 {
+        let host = self.host_slot();
+        tier.part_bytes(host.slot, host.slots)
     }
 
     /// How many ranks share this machine, as far as it is known.
@@ -311,6 +343,18 @@ impl JobSpec {
             .map_err(unsupported)?;
         assert_eq!(part.only_simulated(), None, "{}", self.policy);
         Ok(part.filled_by_threads())
+    }
+
+    /// What ranks of a host share holds each sample once, at its home: there is no room for copies in it.
+    pub(super) fn keep_once(&self, part: &mut Part) {
+        let Keeping::Homes { spare, .. } = &mut part.keeping else {
+            return;
+        };
+        for (tier, spare) in self.config.tiers.iter().zip(spare.iter_mut().skip(1)) {
+            if tier.scope == foresee_config::Scope::Host {
+                *spare = Bytes(0);
+            }
+        }
     }
 
     /// The digest of all that this rank's plan is made from.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use foresee_config::{Tier, TierKind};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
-use foresee_core::policy::specimen::Traits;
+use foresee_core::policy::specimen::{Caching, Traits};
 use foresee_core::policy::{Keeping, Part};
 use foresee_core::units::Bytes;
 
@@ -142,7 +142,12 @@ impl Job {
     fn open(&self) -> Result<Opened, JobError> {
         let pool = Pool::of_process();
         let (stores, grant) = self.open_stores(&pool)?;
-        let held = stores.held();
+        let spec = self.spec();
+        let held = if spec.config.source.immutable {
+            stores.held()
+        } else {
+            stores.held_from_before(&*spec.source)
+        };
         Ok(Opened {
             pool,
             stores,
@@ -335,10 +340,11 @@ impl Job {
         };
         let shares = agreed.as_ref().map(|agreed| &agreed.shares[..]);
         let (part, fills_first) = spec.part(&brief, shares)?;
-        let part = Part {
+        let mut part = Part {
             held: held.to_vec(),
             ..part
         };
+        spec.keep_once(&mut part);
         if let Keeping::Homes { spare, .. } = &part.keeping {
             stores.divide(spare);
         }
@@ -377,10 +383,10 @@ impl Job {
             .tiers
             .iter()
             .find(|tier| tier.kind == TierKind::Memory);
-        let does_keep = Traits::of(spec.policy()?).keeps;
+        let does_keep = Traits::of(spec.policy()?).keeps != Caching::Nothing;
         let (wanted, capacity) = memory
             .filter(|_| does_keep)
-            .map_or((0, 0), |tier| (total, tier.capacity_bytes));
+            .map_or((0, 0), |tier| (total, spec.part_bytes(tier)));
         let grant = Grant::new(pool, &spec.config, wanted, capacity);
         let granted = grant.bytes;
         let (samples, largest) = (u64::from(spec.catalog.len()), spec.catalog.largest().0);
@@ -395,7 +401,7 @@ impl Job {
         let mut tiers = Vec::new();
         for tier in &spec.config.tiers {
             let opened: Box<dyn tier::Tier> = match &tier.kind {
-                _ if tier.capacity_bytes == 0 || !does_keep => Box::new(Nowhere),
+                _ if spec.part_bytes(tier) == 0 || !does_keep => Box::new(Nowhere),
                 TierKind::Memory => Box::new(MemoryTier::new(Arc::clone(&arena), granted)),
                 TierKind::Disk { .. } => Box::new(aside(|| open_disk(pool, &spec, tier))?),
             };
@@ -437,7 +443,7 @@ fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobEr
         orphans: Vec::new(),
         dataset: spec.dataset,
         sizes: Arc::clone(&spec.catalog),
-        capacity: Bytes(tier.capacity_bytes),
+        capacity: Bytes(spec.part_bytes(tier)),
         floor: Bytes(*free_space_floor_bytes),
         trusted: *trust_folder,
     };

@@ -241,7 +241,7 @@ impl Job {
                     .config
                     .tiers
                     .iter()
-                    .map(|tier| tier.capacity_bytes)
+                    .map(|tier| spec.part_bytes(tier))
                     .collect::<Vec<_>>(),
             ),
         }

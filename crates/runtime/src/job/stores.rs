@@ -9,6 +9,7 @@ use foresee_core::units::Bytes;
 
 use crate::arena::{Arena, Filling};
 use crate::pool::Pool;
+use crate::source::Source;
 use crate::tier::{Place, Stay, Tier};
 use crate::transport::Payload;
 
@@ -121,6 +122,31 @@ impl Stores {
                 held.map(move |sample| (sample, number))
             })
             .collect()
+    }
+
+    /// All that the tiers hold from before and that can be compared with the source. What cannot, since whoever gave it to a
+    /// tier did not know what it was in the source, or since it had been changed a moment before, would have to be read
+    /// again wherever it is: it makes way, and nobody counts on it.
+    pub(super) fn held_from_before(&self, source: &dyn Source) -> Vec<(SampleId, TierId)> {
+        let mut held = self.held();
+        let is_comparable = |(sample, tier): &(SampleId, TierId)| {
+            let tier = self.tier(*tier);
+            !tier.outlasts_jobs() || tier.is_comparable(*sample)
+        };
+        let first = held.iter().find(|one| !is_comparable(one));
+        // What cannot change need not be compared.
+        if first.is_none_or(|(sample, _)| matches!(source.look(*sample), Ok(None))) {
+            return held;
+        }
+        held.retain(|one| {
+            let is_held = is_comparable(one);
+            if !is_held {
+                let (sample, tier) = *one;
+                self.tier(tier).evict(sample);
+            }
+            is_held
+        });
+        held
     }
 
     /// A sample that may have found no room where it should stay gets it now. Returns the tier that has no room.

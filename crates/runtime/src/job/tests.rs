@@ -55,6 +55,7 @@ pub(super) fn spec() -> JobSpec {
     config.tiers = vec![foresee_config::Tier {
         kind: TierKind::Memory,
         capacity_bytes: u64::from(SAMPLES) * SAMPLE,
+        scope: foresee_config::Scope::Rank,
         threads: 1,
     }];
     JobSpec {

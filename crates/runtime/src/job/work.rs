@@ -12,6 +12,7 @@ use foresee_image::Scratch;
 
 use super::outcome::{Done, Outcome};
 use super::reader::{Effort, Got};
+use super::serving::FromSource;
 use super::shared::Shared;
 use super::slots::Decoded;
 use super::spec::OnError;
@@ -213,8 +214,12 @@ impl<'a> Worker<'a> {
         if let Some(home) = hand_over {
             // Before the trainer has it, who may change it.
             let bytes = block.as_ref().map_or(buffer, |block| block.bytes());
-            self.shared
-                .hand_over(home, read.sample, block.as_ref(), bytes);
+            let from_source = FromSource {
+                block: block.as_ref(),
+                bytes,
+                stamp: done.stamp,
+            };
+            self.shared.hand_over(home, read.sample, &from_source);
         }
         let decoded = part.map(|(part, _)| part.share());
         let piece = decoded.or_else(|| block.clone().map(Piece::whole));

@@ -167,7 +167,7 @@ fn what_is_asked_before_it_is_there_is_answered_when_it_is() {
         let handing = thread::spawn(move || {
             for sample in (0..SAMPLES).map(SampleId) {
                 let content = Content::Sample(Payload::new([sample.0 as u8]));
-                let message = Message::HandOver(HandOver { sample, content });
+                let message = Message::HandOver(HandOver::unstamped(sample, content));
                 assert_eq!(reader.end.send(Rank(1), message), Sent::Taken);
             }
         });

@@ -126,6 +126,13 @@ pub trait Tier: Send + Sync {
         true
     }
 
+    /// Whether what it holds of a sample from before can be compared with the source: what that was then is known, and every
+    /// change since shows. At once.
+    fn is_comparable(&self, sample: SampleId) -> bool {
+        let _ = sample;
+        true
+    }
+
     /// The trainer is done with a sample that may have found no room where it should stay, and is held elsewhere for the
     /// time being: it moves there now. False where there is no room even now: then it is to be given up. At once.
     fn settle(&self, sample: SampleId) -> bool {

@@ -11,6 +11,7 @@ use super::{
     Answer, Ask, Content, Done, Given, HandOver, Message, Payload, REPORT_BYTES_MAX, Receive, Sent,
     Serving, Ticket, Transport,
 };
+use crate::stamp::Stamp;
 
 /// How long anything may take to arrive: far more than any machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -205,6 +206,17 @@ fn check_gather_for_some(members: &[Member]) {
     });
 }
 
+fn stamp(number: usize) -> Stamp {
+    Stamp {
+        size_bytes: number as u64,
+        mtime_ns: -1,
+        ctime_ns: i64::MAX,
+        inode: u64::MAX,
+        mount: 7,
+        trusted: true,
+    }
+}
+
 fn check_kinds(members: &[Member]) {
     let last = Rank(members.len() as u32 - 1);
     let mut sent = vec![ask(u64::MAX)];
@@ -216,16 +228,26 @@ fn check_kinds(members: &[Member]) {
         sent.push(Message::HandOver(HandOver {
             sample: SampleId(number as u32),
             content: payload(number + 1, len),
+            stamp: (number % 2 == 0).then(|| stamp(number)),
         }));
     }
+    sent.push(Message::HandOver(HandOver {
+        sample: SampleId(8),
+        content: Content::Here,
+        stamp: Some(stamp(8)),
+    }));
+    sent.push(Message::HandOver(HandOver::unstamped(
+        SampleId(7),
+        Content::Here,
+    )));
     sent.push(Message::Answer(Answer {
         ticket: Ticket(9),
         content: Content::WillNotCome,
     }));
-    sent.push(Message::HandOver(HandOver {
-        sample: SampleId(9),
-        content: Content::WillNotCome,
-    }));
+    sent.push(Message::HandOver(HandOver::unstamped(
+        SampleId(9),
+        Content::WillNotCome,
+    )));
     for len in [0, 1, REPORT_BYTES_MAX] {
         let report = vec![len as u8; len];
         sent.push(Message::Done(Done { report }));

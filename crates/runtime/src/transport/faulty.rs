@@ -239,9 +239,9 @@ fn garbled(message: Message) -> Message {
             ticket,
             content: other(content),
         }),
-        Message::HandOver(HandOver { sample, content }) => Message::HandOver(HandOver {
-            sample,
-            content: other(content),
+        Message::HandOver(handed) => Message::HandOver(HandOver {
+            content: other(handed.content),
+            ..handed
         }),
         Message::Done(done) => Message::Done(done),
     }

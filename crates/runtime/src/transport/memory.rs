@@ -19,12 +19,19 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 /// Messages that may wait at one rank.
 const INBOX_MAX: usize = 1 << 16;
 
+/// What happened to the way to a rank.
+#[derive(Clone, Copy)]
+enum Way {
+    Lost(Rank),
+    Found(Rank),
+}
+
 /// What waits at a rank.
 #[derive(Default)]
 struct Inbox {
     messages: VecDeque<(Rank, Message)>,
-    /// Ranks whose loss this one is to be told of.
-    lost: VecDeque<Rank>,
+    /// What this one is to be told of the ways to others.
+    ways: VecDeque<Way>,
     /// Whether the thread that serves is to end.
     stop: bool,
     /// Whether there ever was one.
@@ -135,29 +142,39 @@ impl Network {
         let place = self.place(rank);
         place.gone.store(true, Ordering::SeqCst);
         place.inbox().messages.clear();
-        self.tell_others(rank);
+        self.tell_others(Way::Lost(rank), rank);
     }
 
     /// The way to a rank is broken off and there again: both ends notice, as with a connection. The others are told that it is
     /// lost, it is told so of them, and each may hear the other later.
     pub fn interrupt(&self, rank: Rank) {
-        self.tell_others(rank);
-        let others = (0..self.places.len() as u32).map(Rank);
-        let place = self.place(rank);
-        for other in others.filter(|other| *other != rank) {
-            place.inbox().lost.push_back(other);
-        }
-        place.arrived.notify_all();
+        self.tell_others(Way::Lost(rank), rank);
+        self.tell_of_others(Way::Lost, rank);
     }
 
-    /// All others are told that a rank is lost.
-    fn tell_others(&self, rank: Rank) {
+    /// The way to a rank that was broken off is there again, and both ends are told, as with a connection.
+    pub fn reconnect(&self, rank: Rank) {
+        self.tell_others(Way::Found(rank), rank);
+        self.tell_of_others(Way::Found, rank);
+    }
+
+    /// All others are told of a rank.
+    fn tell_others(&self, way: Way, rank: Rank) {
         for (index, place) in self.places.iter().enumerate() {
             if index != rank.index() {
-                place.inbox().lost.push_back(rank);
+                place.inbox().ways.push_back(way);
                 place.arrived.notify_all();
             }
         }
+    }
+
+    /// A rank is told of all others.
+    fn tell_of_others(&self, way: impl Fn(Rank) -> Way, rank: Rank) {
+        let others = (0..self.places.len() as u32).map(Rank);
+        let place = self.place(rank);
+        let others = others.filter(|other| *other != rank);
+        place.inbox().ways.extend(others.map(way));
+        place.arrived.notify_all();
     }
 
     fn place(&self, rank: Rank) -> &Place {
@@ -172,14 +189,15 @@ impl Network {
 /// What a receiver is told next.
 enum Arrived {
     Message(Rank, Message),
-    Lost(Rank),
+    Way(Way),
 }
 
 impl Arrived {
     fn hand_to(self, receiver: &dyn Receive) {
         match self {
             Self::Message(from, message) => receiver.receive(from, message),
-            Self::Lost(rank) => receiver.lost(rank),
+            Self::Way(Way::Lost(rank)) => receiver.lost(rank),
+            Self::Way(Way::Found(rank)) => receiver.found(rank),
         }
     }
 }
@@ -189,7 +207,7 @@ impl Inbox {
     fn next(&mut self) -> Option<Arrived> {
         let message = self.messages.pop_front();
         let message = message.map(|(from, message)| Arrived::Message(from, message));
-        message.or_else(|| self.lost.pop_front().map(Arrived::Lost))
+        message.or_else(|| self.ways.pop_front().map(Arrived::Way))
     }
 }
 

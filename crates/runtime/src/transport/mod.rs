@@ -20,6 +20,7 @@ pub mod conformance;
 pub mod faulty;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
+pub mod mpi;
 pub mod tcp;
 
 use std::fmt;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use foresee_core::ids::{Rank, SampleId};
 
 use crate::arena::Block;
+use crate::stamp::Stamp;
 use crate::tier::InFile;
 pub use tcp::{Meeting, Mesh, MeshError};
 
@@ -170,6 +172,20 @@ pub struct HandOver {
     pub sample: SampleId,
     /// The sample, or that its reader could not read it.
     pub content: Content,
+    /// What the sample was in the source when it was read there, where that can be told: by this a job to come knows what a
+    /// tier on disk holds of it.
+    pub stamp: Option<Stamp>,
+}
+
+impl HandOver {
+    /// Without a stamp: nothing that is to last comes with it.
+    pub fn unstamped(sample: SampleId, content: Content) -> Self {
+        Self {
+            sample,
+            content,
+            stamp: None,
+        }
+    }
 }
 
 /// From a rank whose stream has ended, to all others.

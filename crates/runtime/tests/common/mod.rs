@@ -141,6 +141,7 @@ pub(crate) fn tier(kind: TierKind, capacity_bytes: u64) -> Tier {
     Tier {
         kind,
         capacity_bytes,
+        scope: foresee_config::Scope::Rank,
         threads: 1,
     }
 }

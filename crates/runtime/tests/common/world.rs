@@ -1,5 +1,8 @@
 //! Several jobs of one process that serve each other over an in-memory transport.
 
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -9,10 +12,10 @@ use foresee_config::{Threads, TierKind};
 use foresee_core::ids::{Rank, SampleId};
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Shuffle, Tail};
-use foresee_runtime::job::{Job, JobSpec};
-use foresee_runtime::transport::Transport;
+use foresee_runtime::job::{Job, JobSpec, OnHost};
 use foresee_runtime::transport::faulty::{Faults, Faulty};
 use foresee_runtime::transport::memory::{End, Network};
+use foresee_runtime::transport::{Gather, Given, Message, Receive, Sent, Serving, Transport};
 
 use super::{Made, batches, job_spec, tier};
 
@@ -112,6 +115,85 @@ pub(crate) fn spec(case: &Case, source: &Made, rank: u32) -> JobSpec {
     spec.config.staging.threads = Threads::Number(2);
     spec.config.tiers = vec![tier(TierKind::Memory, case.kept_bytes(source))];
     spec
+}
+
+/// The same on a host of its own, with a tier in this folder.
+pub(crate) fn spec_on_disk(case: &Case, source: &Made, rank: u32, folder: &Path) -> JobSpec {
+    let kind = TierKind::Disk {
+        path: folder.to_owned(),
+        free_space_floor_bytes: 0,
+        trust_folder: true,
+    };
+    let mut spec = spec(case, source, rank);
+    spec.config.tiers = vec![tier(kind, case.kept_bytes(source))];
+    spec.on_host = Some(OnHost { rank: 0, ranks: 1 });
+    spec
+}
+
+/// A way to other ranks on which what is sent goes through `send` first.
+pub(crate) struct Through<T, F> {
+    way: Arc<T>,
+    send: F,
+}
+
+impl<T, F> Through<T, F>
+where
+    T: Transport,
+    F: Fn(&T, Rank, Message) -> Sent + Send + Sync,
+{
+    pub(crate) fn new(way: Arc<T>, send: F) -> Arc<Self> {
+        Arc::new(Self { way, send })
+    }
+}
+
+impl<T: Transport, F: Send + Sync> Gather for Through<T, F> {
+    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
+        self.way.gather(given, patience)
+    }
+}
+
+impl<T, F> Transport for Through<T, F>
+where
+    T: Transport,
+    F: Fn(&T, Rank, Message) -> Sent + Send + Sync,
+{
+    fn rank(&self) -> Rank {
+        self.way.rank()
+    }
+
+    fn send(&self, to: Rank, message: Message) -> Sent {
+        (self.send)(&self.way, to, message)
+    }
+
+    fn serve(&self, receiver: Arc<dyn Receive>) -> io::Result<Serving> {
+        self.way.serve(receiver)
+    }
+
+    fn greets(&self) -> bool {
+        self.way.greets()
+    }
+
+    fn greet(&self, line: &UnixStream, is_first: bool) -> io::Result<Rank> {
+        self.way.greet(line, is_first)
+    }
+}
+
+/// Lets all jobs train in step, and close together.
+pub(crate) fn train_in_step(jobs: &[Job], source: &Made) {
+    let in_step = Barrier::new(jobs.len());
+    thread::scope(|scope| {
+        for job in jobs {
+            let in_step = &in_step;
+            scope.spawn(move || {
+                for batch in batches(job) {
+                    for sample in &batch.samples {
+                        assert_eq!(sample.lease.bytes(), source.content(sample.id));
+                    }
+                    in_step.wait();
+                }
+            });
+        }
+    });
 }
 
 /// The jobs of all ranks.

@@ -11,11 +11,16 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::error::{DiskError, ForeignFile};
 use crate::owner::{self, Foreign};
+
+/// Whoever only looks whether a sub-folder is in use has its lock for less than this.
+const LOOKED_AT_MAX: Duration = Duration::from_millis(200);
 
 /// The mark of a user's folder.
 pub(super) const MARK: &str = ".foresee";
@@ -98,6 +103,12 @@ pub(super) fn claim(folder: &Folder) -> Result<(), DiskError> {
     check_mark(folder)
 }
 
+/// Finds that a folder is ours, and makes nothing.
+pub(super) fn look_at(folder: &Folder) -> Result<(), DiskError> {
+    folder.check()?;
+    check_mark(folder)
+}
+
 /// Makes the sub-folder of a dataset and slot in a folder that is ours.
 pub(super) fn enter(folder: &Folder, name: &str) -> Result<Folder, DiskError> {
     if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
@@ -170,9 +181,33 @@ impl Drop for Lock {
     }
 }
 
+/// Locks a sub-folder, whose lock file is made where that is asked for. Somebody may only be looking whether it is in use:
+/// where the process that had it last is gone, that is waited for.
+pub(super) fn try_lock(folder: &Folder, create: bool) -> io::Result<Lock> {
+    let began = Instant::now();
+    loop {
+        match Lock::new(folder, create) {
+            Err(cause)
+                if cause.kind() == io::ErrorKind::WouldBlock
+                    && began.elapsed() < LOOKED_AT_MAX
+                    && !is_process(&holder(folder)) =>
+            {
+                thread::sleep(LOOKED_AT_MAX / 100);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Whether such a process lives here. One of another container may, and is not seen.
+fn is_process(number: &str) -> bool {
+    let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+    is_number && Path::new("/proc").join(number).exists()
+}
+
 /// Locks a sub-folder for this process.
 pub(super) fn lock(folder: &Folder) -> Result<Lock, DiskError> {
-    match Lock::new(folder, true) {
+    match try_lock(folder, true) {
         Ok(mut lock) => {
             // The number is for people only: without it the lock holds as well.
             let _ = lock
@@ -222,6 +257,21 @@ pub(super) fn find(folder: &Folder, name: &str) -> Result<Option<(Folder, Lock)>
     Ok(lock.map(|lock| (found, lock)))
 }
 
+/// What the files that we made in a sub-folder take of the disk.
+pub(super) fn disk_bytes(path: &Path) -> u64 {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_ours));
+    // A block is 512 bytes, whatever the file system's are.
+    ours.filter_map(|entry| Some(entry.metadata().ok()?.blocks() * 512))
+        .sum()
+}
+
+/// When somebody opened a sub-folder last; none where that was not us, or where somebody has it.
+pub(super) fn last_use(folder: &Folder, name: &str) -> Option<SystemTime> {
+    let (found, _lock) = find(folder, name).ok()??;
+    fs::metadata(found.path.join(LOCK)).ok()?.modified().ok()
+}
+
 /// Gives a sub-folder that we made and nobody uses another name, which nothing has. Where that cannot be done, it stays.
 pub(super) fn rename(folder: &Folder, old: &str, new: &str) {
     let new = folder.path.join(new);
@@ -254,10 +304,20 @@ pub(super) fn remove(folder: &Folder, name: &str) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
-    let _lock = Lock::new(&stale, false)?;
+    let _lock = try_lock(&stale, false)?;
     clear(path)?;
     fs::remove_file(path.join(LOCK))?;
     fs::remove_dir(path)
+}
+
+/// Whether a file of a sub-folder is one of ours, by its name.
+pub(super) fn is_ours(name: &str) -> bool {
+    name == LOCK || is_kept_file(name)
+}
+
+/// Whether a file of the user's folder is its mark, or one that was not completed.
+pub(super) fn is_mark(name: &str) -> bool {
+    name == MARK || name.starts_with(".foresee.")
 }
 
 fn is_kept_file(name: &str) -> bool {
@@ -348,16 +408,23 @@ fn check_mark(folder: &Folder) -> Result<(), DiskError> {
     }
 }
 
-fn in_use(folder: &Folder) -> DiskError {
+/// The number of the process that has a sub-folder, or had it last.
+pub(super) fn holder(folder: &Folder) -> String {
     let mut holder = String::new();
     let read = folder.open(LOCK, OpenOptions::new().read(true));
     let read = read.and_then(|file| file.take(32).read_to_string(&mut holder));
-    let holder = Some(holder.trim())
+    let is_number = |text: &&str| text.bytes().all(|digit| digit.is_ascii_digit());
+    Some(holder.trim())
         .filter(|holder| read.is_ok() && !holder.is_empty())
-        .unwrap_or("unknown");
+        .filter(is_number)
+        .unwrap_or("unknown")
+        .to_owned()
+}
+
+fn in_use(folder: &Folder) -> DiskError {
     DiskError::InUse {
         path: folder.path.clone(),
-        holder: holder.to_owned(),
+        holder: holder(folder),
     }
 }
 

@@ -16,11 +16,13 @@ mod index;
 mod log;
 mod noting;
 mod opening;
+mod reach;
 mod restore;
 mod segments;
 mod shared;
 mod slot;
 mod slots;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -41,6 +43,7 @@ use twox_hash::XxHash3_64;
 pub use self::error::DiskError;
 pub use self::shared::OpenDisks;
 pub use self::slots::HostSlot;
+pub(crate) use self::survey::Tiers;
 pub use self::view::DiskView;
 
 use self::entry::Entry;
@@ -430,6 +433,10 @@ impl Tier for DiskTier {
         self.index()
             .stamp(sample)
             .is_some_and(|then| then.still_holds(now))
+    }
+
+    fn is_comparable(&self, sample: SampleId) -> bool {
+        self.stamp_of(sample).is_some_and(|then| then.trusted)
     }
 }
 

@@ -14,7 +14,8 @@ use super::{DiskTier, locked};
 use crate::stamp::Stamp;
 
 impl DiskTier {
-    /// Whether just these bytes are held; then they are what the sample is now, as the stamp says.
+    /// Whether just these bytes are held; then they are what the sample is now, as the stamp says. What another rank sent of
+    /// them has none: what is known of them already stays true.
     pub(super) fn restamp(
         &self,
         sample: SampleId,
@@ -26,7 +27,7 @@ impl DiskTier {
         if !index.holds(sample, len, sum) {
             return false;
         }
-        if index.stamp(sample) == stamp {
+        if stamp.is_none() || index.stamp(sample) == stamp {
             return true;
         }
         drop(index);

@@ -329,6 +329,11 @@ impl View {
         self.claims.has(sample) && self.shared.tier.is_current(sample, now)
     }
 
+    /// See [`crate::tier::Tier::is_comparable`].
+    pub(super) fn is_comparable(&self, sample: SampleId) -> bool {
+        self.claims.has(sample) && self.shared.tier.is_comparable(sample)
+    }
+
     /// See [`super::DiskTier::keep_summed`].
     pub(super) fn keep(
         &self,

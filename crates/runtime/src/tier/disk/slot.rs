@@ -161,6 +161,11 @@ impl SlotTier {
         self.place_of(sample).is_current(sample, now)
     }
 
+    /// See [`Tier::is_comparable`].
+    pub(super) fn is_comparable(&self, sample: SampleId) -> bool {
+        self.place_of(sample).is_comparable(sample)
+    }
+
     /// See [`Tier::in_file`]. What was adopted is about to move.
     pub(super) fn in_file(&self, sample: SampleId) -> Option<InFile> {
         let is_own = self.orphan_of(sample).is_none();
@@ -400,6 +405,55 @@ mod tests {
         let now: Vec<Vec<u32>> = views.iter().map(held).collect();
         assert_eq!(now[2], (25..30).collect::<Vec<_>>());
         assert_eq!(now[3], (30..40).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn another_capacity_costs_what_does_not_fit_and_nothing_else() {
+        let folder = TempDir::new().unwrap();
+        let with = |capacity| spec(folder.path(), capacity * SAMPLE);
+        keep(&open(&with(40), 1, 2), 0..10);
+        let smaller = open(&with(5), 1, 2);
+        assert_eq!(held(&smaller), (0..5).collect::<Vec<_>>());
+        let full = smaller.keep(SampleId(20), &bytes(20), None);
+        assert_eq!(full.unwrap(), Kept::NoRoom);
+        drop(smaller);
+        let larger = open(&with(20), 1, 2);
+        assert_eq!(held(&larger), (0..5).collect::<Vec<_>>());
+        keep(&larger, 20..30);
+        drop(larger);
+        // The first rank finds what found no room, and nothing is left of what was for another capacity.
+        let first = open(&with(20), 0, 2);
+        assert_eq!(held(&first), (5..10).collect::<Vec<_>>());
+        drop(first);
+        assert_eq!(slots(&with(20)), ["slot0", "slot1"]);
+    }
+
+    #[test]
+    fn what_is_left_of_other_datasets_counts_against_the_capacity() {
+        let folder = TempDir::new().unwrap();
+        let of = |dataset, room: u64| DiskSpec {
+            dataset: [dataset; 16],
+            ..spec(folder.path(), (40 + room) * SAMPLE)
+        };
+        for dataset in [1, 2] {
+            keep(&open(&of(dataset, 0), 0, 1), 0..10);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let count = || slots(&of(0, 0)).len();
+        assert_eq!(count(), 1, "there is no room for another one");
+        // A dataset takes 4,000 bytes, in blocks of 4,096: data, index and lock.
+        let used = open(&of(3, 400), 0, 1);
+        assert_eq!(count(), 2);
+        drop(open(&of(4, 400), 0, 1));
+        assert_eq!(count(), 3, "one that is in use is not left");
+        drop(used);
+        drop(open(&of(5, 120), 0, 1));
+        let left = folder::names(&of(5, 0).folder());
+        let is_there = |dataset| {
+            let dataset = foresee_core::digest::Digest([dataset; 16]).to_string();
+            left.iter().any(|name| name.starts_with(&dataset))
+        };
+        assert_eq!([2, 3, 4, 5].map(is_there), [false, false, true, true]);
     }
 
     #[test]

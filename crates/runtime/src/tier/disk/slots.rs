@@ -4,15 +4,21 @@
 //!
 //! - A slot that another process has is left to it: the next one behind those of the ranks is taken.
 //! - Slots behind those of the ranks are orphans, left by more ranks. The host's first rank adopts what they hold.
+//! - A slot's folder that was made for another capacity becomes an orphan, which the slot adopts.
 //! - Earlier versions named folders by rank. A rank gives its own the name of its slot; others are orphans.
+//! - Where a file system is one that several hosts share, the host's name is in that of the folder: whether a process of
+//!   another host uses a folder cannot be told there, since locks may not reach that far. Each host has its own, and leaves
+//!   the others alone.
+//! - What was left of other datasets counts against the capacity: what was used longest ago makes way.
 
+use std::fs;
 use std::sync::Arc;
 
 use foresee_config::{OneLine, shown};
 use foresee_core::digest::Digest;
 
-use super::folder;
-use super::{DiskError, DiskSpec, DiskTier, DiskView, OpenDisks};
+use super::folder::{self, Folder};
+use super::{DiskError, DiskSpec, DiskTier, DiskView, OpenDisks, log, reach};
 
 /// As many processes at a time may want a slot that others have.
 const TRIES_MAX: u32 = 256;
@@ -36,9 +42,41 @@ enum Owner {
     Rank(u32),
 }
 
+/// What all sub-folders of a dataset have in common that this host may touch.
+#[derive(Clone, Debug)]
+struct Family {
+    dataset: String,
+    /// Where several hosts share the file system.
+    host: Option<String>,
+}
+
+impl Family {
+    fn of(spec: &DiskSpec) -> Self {
+        Self {
+            dataset: Digest(spec.dataset).to_string(),
+            host: reach::host_in_names(&spec.folder),
+        }
+    }
+
+    /// The name of the sub-folder for a slot.
+    fn slot(&self, slot: u32) -> String {
+        let Self { dataset, host } = self;
+        match host {
+            Some(host) => format!("{dataset}-slot{slot}@{host}"),
+            None => format!("{dataset}-slot{slot}"),
+        }
+    }
+
+    /// Which dataset and whose a sub-folder is, by its name; none where it is another host's, or none of ours.
+    fn owner<'a>(&self, name: &'a str) -> Option<(&'a str, Owner)> {
+        let (dataset, owner, host) = parsed(name)?;
+        (host == self.host.as_deref()).then_some((dataset, owner))
+    }
+}
+
 impl HostSlot {
     /// Whether a sub-folder of the same dataset belongs to no rank any more; `names` are all that there are.
-    fn is_orphan(self, owner: Owner, dataset: &str, names: &[String]) -> bool {
+    fn is_orphan(self, owner: Owner, family: &Family, names: &[String]) -> bool {
         match owner {
             Owner::Slot(slot) => slot >= self.slots,
             // A rank of this host may be about to rename it.
@@ -46,31 +84,32 @@ impl HostSlot {
                 let first = self.rank.saturating_sub(self.slot);
                 let place = rank.checked_sub(first);
                 let heir = place.filter(|place| *place < self.slots);
-                heir.is_none_or(|slot| names.contains(&slot_name(dataset, slot)))
+                heir.is_none_or(|slot| names.contains(&family.slot(slot)))
             }
         }
     }
 
     /// The sub-folders whose samples this rank is to adopt.
-    fn orphans(self, dataset: &str, names: &[String]) -> Vec<String> {
+    fn orphans(self, family: &Family, names: &[String]) -> Vec<String> {
         if self.slot > 0 {
             return Vec::new();
         }
         let is_orphan = |name: &&String| {
-            owner(name)
-                .is_some_and(|(of, owner)| of == dataset && self.is_orphan(owner, dataset, names))
+            family.owner(name).is_some_and(|(of, owner)| {
+                of == family.dataset && self.is_orphan(owner, family, names)
+            })
         };
         names.iter().filter(is_orphan).cloned().collect()
     }
 
     /// Whether a sub-folder that nobody uses may be removed by this rank when space is needed.
-    fn may_remove(self, name: &str, dataset: &str, names: &[String]) -> bool {
-        let Some((of, owner)) = owner(name) else {
+    fn may_remove(self, name: &str, family: &Family, names: &[String]) -> bool {
+        let Some((of, owner)) = family.owner(name) else {
             return false;
         };
         let is_first = self.slot == 0;
-        if of == dataset {
-            return is_first && self.is_orphan(owner, dataset, names);
+        if of == family.dataset {
+            return is_first && self.is_orphan(owner, family, names);
         }
         match owner {
             Owner::Slot(slot) => slot == self.slot || (is_first && slot >= self.slots),
@@ -79,13 +118,12 @@ impl HostSlot {
     }
 }
 
-/// The name of a dataset's sub-folder for a slot.
-fn slot_name(dataset: &str, slot: u32) -> String {
-    format!("{dataset}-slot{slot}")
-}
-
-/// Which dataset and whose a sub-folder is, by its name.
-fn owner(name: &str) -> Option<(&str, Owner)> {
+/// Dataset, owner and host of a sub-folder, by its name.
+fn parsed(name: &str) -> Option<(&str, Owner, Option<&str>)> {
+    let (name, host) = match name.split_once('@') {
+        Some((name, host)) => (name, Some(host)),
+        None => (name, None),
+    };
     let (dataset, owner) = name.rsplit_once('-')?;
     let number = |digits: &str| {
         let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
@@ -93,7 +131,18 @@ fn owner(name: &str) -> Option<(&str, Owner)> {
     };
     let slot = owner.strip_prefix("slot").and_then(number).map(Owner::Slot);
     let rank = || owner.strip_prefix("rank").and_then(number).map(Owner::Rank);
-    Some((dataset, slot.or_else(rank)?))
+    Some((dataset, slot.or_else(rank)?, host))
+}
+
+/// The dataset that a sub-folder is of; none where tiers do not give such names.
+pub(super) fn dataset_of(name: &str) -> Option<&str> {
+    parsed(name).map(|(dataset, ..)| dataset)
+}
+
+/// The host that a sub-folder of a file system is of, where that is not this one.
+pub(super) fn other_host<'a>(folder: &Folder, name: &'a str) -> Option<&'a str> {
+    let (.., host) = parsed(name)?;
+    host.filter(|host| reach::host_in_names(&folder.path).as_deref() != Some(*host))
 }
 
 impl OpenDisks {
@@ -105,24 +154,31 @@ impl OpenDisks {
         spec: &DiskSpec,
         host: HostSlot,
     ) -> Result<DiskView, DiskError> {
-        let dataset = Digest(spec.dataset).to_string();
+        let family = Family::of(spec);
         let folder = spec.folder();
-        let own = slot_name(&dataset, host.slot);
-        folder::rename(&folder, &format!("{dataset}-rank{}", host.rank), &own);
+        let own = family.slot(host.slot);
+        if family.host.is_none() {
+            let old = format!("{}-rank{}", family.dataset, host.rank);
+            folder::rename(&folder, &old, &own);
+        }
+        let reshaped = step_aside(spec, &own, host, &family);
         let names = folder::names(&folder);
+        let mut orphans = host.orphans(&family, &names);
+        orphans.extend(reshaped.filter(|name| !orphans.contains(name)));
         let spec = DiskSpec {
             name: own,
-            orphans: host.orphans(&dataset, &names),
+            orphans,
             ..spec.clone()
         };
         let view = match self.open(&spec) {
             Err(refused @ DiskError::InUse { .. }) => {
-                let view = self.open_spare(&spec, host.slots, &dataset);
+                let view = self.open_spare(&spec, host.slots, &family);
                 view?.ok_or(refused)?
             }
             opened => opened?,
         };
-        make_space(&spec, host, &dataset, &view);
+        bound_leftovers(&spec, host, &family);
+        make_space(&spec, host, &family, &view);
         Ok(view)
     }
 
@@ -131,11 +187,11 @@ impl OpenDisks {
         self: &Arc<Self>,
         spec: &DiskSpec,
         slots: u32,
-        dataset: &str,
+        family: &Family,
     ) -> Result<Option<DiskView>, DiskError> {
         for slot in (slots..).take(TRIES_MAX as usize) {
             let spare = DiskSpec {
-                name: slot_name(dataset, slot),
+                name: family.slot(slot),
                 orphans: Vec::new(),
                 ..spec.clone()
             };
@@ -155,8 +211,52 @@ impl OpenDisks {
     }
 }
 
+/// Gives a slot's folder that was made for another capacity the name of an orphan: what it holds is adopted as far as there
+/// is room, instead of being read again. Gives that name.
+fn step_aside(spec: &DiskSpec, own: &str, host: HostSlot, family: &Family) -> Option<String> {
+    let folder = spec.folder();
+    folder::look_at(&folder).ok()?;
+    let (found, _lock) = folder::find(&folder, own).ok()??;
+    let identity = log::identity(&found).ok()??;
+    if identity.dataset != spec.dataset || identity.shape.capacity == spec.capacity.0 {
+        return None;
+    }
+    let names = (host.slots..).take(TRIES_MAX as usize);
+    let mut names = names.map(|slot| family.slot(slot));
+    // Somebody may make one of them at this moment: what is there is not replaced, as it is not empty.
+    names.find(|name| {
+        let new = folder.path.join(name);
+        fs::symlink_metadata(&new).is_err() && fs::rename(&found.path, new).is_ok()
+    })
+}
+
+/// What was left of other datasets counts against the capacity: of what this one leaves of it, what was used last stays.
+fn bound_leftovers(spec: &DiskSpec, host: HostSlot, family: &Family) {
+    let folder = spec.folder();
+    let names = folder::names(&folder);
+    let is_of_others = |name: &&String| {
+        let of = family.owner(name).map(|(dataset, _)| dataset);
+        of.is_some_and(|of| of != family.dataset) && host.may_remove(name, family, &names)
+    };
+    let mut left: Vec<_> = names
+        .iter()
+        .filter(is_of_others)
+        .filter_map(|name| Some((folder::last_use(&folder, name)?, name)))
+        .collect();
+    left.sort_unstable_by(|one, other| other.cmp(one));
+    let mut room = spec.capacity.0.saturating_sub(spec.sizes.total().0);
+    for (_, name) in left {
+        let bytes = folder::disk_bytes(&folder.path.join(name));
+        if bytes <= room {
+            room -= bytes;
+        } else if folder::remove(&folder, name).is_ok() {
+            say_removed(spec, name, "which nobody used, for want of room");
+        }
+    }
+}
+
 /// Removes what nobody uses, where there is less space than the tier may need: it stays as long as there is enough for all.
-fn make_space(spec: &DiskSpec, host: HostSlot, dataset: &str, view: &DiskView) {
+fn make_space(spec: &DiskSpec, host: HostSlot, family: &Family, view: &DiskView) {
     let wanted = spec
         .capacity
         .0
@@ -168,15 +268,19 @@ fn make_space(spec: &DiskSpec, host: HostSlot, dataset: &str, view: &DiskView) {
     }
     let folder = spec.folder();
     let names = folder::names(&folder);
-    match folder::remove_stale(&folder, |name| host.may_remove(name, dataset, &names)) {
+    match folder::remove_stale(&folder, |name| host.may_remove(name, family, &names)) {
         Ok(removed) => {
             for old in removed {
-                let folder = shown(&spec.folder);
-                tracing::warn!("{folder}: removed {}, which nobody used", OneLine(old));
+                say_removed(spec, &old, "which nobody used");
             }
         }
         Err(error) => tracing::warn!("{error}"),
     }
+}
+
+fn say_removed(spec: &DiskSpec, name: &str, why: &str) {
+    let folder = shown(&spec.folder);
+    tracing::warn!("{folder}: removed {}, {why}", OneLine(name));
 }
 
 #[cfg(test)]
@@ -191,11 +295,21 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
+    fn ab(host: Option<&str>) -> Family {
+        Family {
+            dataset: "ab".to_owned(),
+            host: host.map(str::to_owned),
+        }
+    }
+
     #[test]
     fn names_tell_whose_a_folder_is() {
-        assert_eq!(owner("ab-slot3"), Some(("ab", Owner::Slot(3))));
-        assert_eq!(owner("ab-rank12"), Some(("ab", Owner::Rank(12))));
-        assert_eq!(owner(&slot_name("ab", 7)), Some(("ab", Owner::Slot(7))));
+        assert_eq!(parsed("ab-slot3"), Some(("ab", Owner::Slot(3), None)));
+        assert_eq!(parsed("ab-rank12"), Some(("ab", Owner::Rank(12), None)));
+        for host in [None, Some("node-1.cluster")] {
+            let name = ab(host).slot(7);
+            assert_eq!(parsed(&name), Some(("ab", Owner::Slot(7), host)));
+        }
         for other in [
             "ab",
             "ab-slot",
@@ -204,8 +318,23 @@ mod tests {
             "ab-3",
             ".foresee",
         ] {
-            assert_eq!(owner(other), None, "{other}");
+            assert_eq!(parsed(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn what_is_of_another_host_is_neither_adopted_nor_removed() {
+        let all = names(&["ab-slot2", "ab-slot2@one", "ab-slot2@two", "cd-slot0@two"]);
+        let first = host(0, 2, 0);
+        let touched = |family: &Family| -> Vec<&String> {
+            let may = |name: &&String| first.may_remove(name, family, &all);
+            all.iter().filter(may).collect()
+        };
+        let one = ab(Some("one"));
+        assert_eq!(first.orphans(&one, &all), ["ab-slot2@one"]);
+        assert_eq!(touched(&one), ["ab-slot2@one"]);
+        assert_eq!(first.orphans(&ab(None), &all), ["ab-slot2"]);
+        assert_eq!(touched(&ab(None)), ["ab-slot2"]);
     }
 
     #[test]
@@ -213,16 +342,17 @@ mod tests {
         let all = names(&[
             "ab-slot0", "ab-slot1", "ab-slot2", "ab-slot3", "cd-slot3", "mine",
         ]);
-        assert_eq!(host(0, 2, 0).orphans("ab", &all), ["ab-slot2", "ab-slot3"]);
-        assert!(host(0, 4, 8).orphans("ab", &all).is_empty());
-        assert!(host(1, 2, 1).orphans("ab", &all).is_empty());
+        let ab = ab(None);
+        assert_eq!(host(0, 2, 0).orphans(&ab, &all), ["ab-slot2", "ab-slot3"]);
+        assert!(host(0, 4, 8).orphans(&ab, &all).is_empty());
+        assert!(host(1, 2, 1).orphans(&ab, &all).is_empty());
     }
 
     #[test]
     fn folders_of_ranks_that_will_rename_them_are_no_orphans() {
         let all = names(&["ab-rank4", "ab-rank5", "ab-rank6", "ab-slot0"]);
         assert_eq!(
-            host(0, 2, 4).orphans("ab", &all),
+            host(0, 2, 4).orphans(&ab(None), &all),
             ["ab-rank4", "ab-rank6"],
             "slot 0 is there, and rank 6 is on another host now"
         );
@@ -234,7 +364,7 @@ mod tests {
             "ab-slot0", "ab-slot2", "cd-slot0", "cd-slot1", "cd-slot2", "cd-rank1",
         ]);
         let removable = |host: HostSlot| -> Vec<&String> {
-            let may = |name: &&String| host.may_remove(name, "ab", &all);
+            let may = |name: &&String| host.may_remove(name, &ab(None), &all);
             all.iter().filter(may).collect()
         };
         assert_eq!(

@@ -101,6 +101,10 @@ impl Tier for DiskView {
         self.view().is_some_and(|view| view.is_current(sample, now))
     }
 
+    fn is_comparable(&self, sample: SampleId) -> bool {
+        self.view().is_some_and(|view| view.is_comparable(sample))
+    }
+
     /// Where a thread is in the folder, the end of its read or write lets go of it.
     fn close(&self) {
         let view = whole(self.view.write()).take();

@@ -69,6 +69,8 @@ struct Inner {
     receiver: Option<Arc<dyn Receive>>,
     /// Whether the receiver is being called.
     calling: bool,
+    /// How many wait until it is not: to wake nobody is a system call, too.
+    awaiting_call: usize,
     inbox: VecDeque<Arrived>,
     inbox_bytes: usize,
     /// Ranks that have left.
@@ -96,6 +98,7 @@ impl Channel {
                 handles: 0,
                 receiver: None,
                 calling: false,
+                awaiting_call: 0,
                 inbox: VecDeque::new(),
                 inbox_bytes: 0,
                 left: BTreeSet::new(),
@@ -170,9 +173,11 @@ impl Channel {
         let is_called = caller == Some(thread::current().id());
         let mut inner = self.inner();
         let receiver = inner.receiver.take();
+        inner.awaiting_call += 1;
         while inner.calling && !is_called {
             inner = whole(self.changed.wait(inner));
         }
+        inner.awaiting_call -= 1;
         drop(inner);
         drop(receiver);
     }
@@ -267,7 +272,9 @@ impl Channel {
             drop(receiver);
             inner = self.inner();
             inner.calling = false;
-            self.changed.notify_all();
+            if inner.awaiting_call > 0 {
+                self.changed.notify_all();
+            }
         }
     }
 
@@ -321,7 +328,7 @@ pub(super) fn instead(message: Message) -> Message {
     match message {
         Message::Answer(Answer { ticket, .. }) => Message::Answer(Answer { ticket, content }),
         Message::HandOver(HandOver { sample, .. }) => {
-            Message::HandOver(HandOver { sample, content })
+            Message::HandOver(HandOver::unstamped(sample, content))
         }
         other @ (Message::Ask(_) | Message::Done(_)) => other,
     }

@@ -10,9 +10,11 @@
 //! encryption only.
 
 use std::collections::VecDeque;
+use std::hash::Hasher;
 
 use twox_hash::XxHash3_64;
 
+use crate::stamp::STAMP_BYTES;
 use crate::transport::{JobKey, REPORT_BYTES_MAX};
 
 /// Bytes of a header.
@@ -25,7 +27,7 @@ const SUM_AT: usize = HEADER_BYTES - 8;
 const MAGIC: [u8; 2] = [0xf0, 0x5e];
 
 /// Another one where frames or what they mean change.
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
 
 /// Bytes of a part of what is gathered or offered: large enough to cost little, small enough to let samples through in between.
 pub(super) const PART_BYTES: usize = 256 << 10;
@@ -43,6 +45,7 @@ pub(super) enum Kind {
     Ask = 1,
     Answer = 2,
     NoAnswer = 3,
+    /// A sample, and behind it what it was in the source.
     HandOver = 4,
     NoHandOver = 5,
     Done = 6,
@@ -68,7 +71,7 @@ pub(super) enum Kind {
     OfferPart = 16,
     /// An answer without a payload: the sample lies in memory that both ends share.
     AnswerHere = 17,
-    /// The same of a sample that is handed over, or that was fetched.
+    /// The same of a sample that is handed over, with what it was in the source; or, with nothing, of one that was fetched.
     HandOverHere = 18,
     /// An answer that says in which file the sample lies.
     AnswerInFile = 19,
@@ -143,7 +146,9 @@ pub(super) struct Bounds {
 impl Bounds {
     pub(super) fn allows(self, kind: Kind, len: u32) -> bool {
         let most = match kind {
-            Kind::Answer | Kind::HandOver => self.sample_bytes_max,
+            Kind::Answer => self.sample_bytes_max,
+            Kind::HandOver => self.sample_bytes_max + STAMP_BYTES as u64,
+            Kind::HandOverHere => STAMP_BYTES as u64,
             Kind::Done => REPORT_BYTES_MAX as u64,
             Kind::GatherPart | Kind::OfferPart => PART_BYTES as u64,
             Kind::Roster => ROSTER_BYTES_MAX as u64,
@@ -158,8 +163,7 @@ impl Bounds {
             | Kind::OfferAsk
             | Kind::OfferWait
             | Kind::OfferNone
-            | Kind::AnswerHere
-            | Kind::HandOverHere => 0,
+            | Kind::AnswerHere => 0,
         };
         u64::from(len) <= most
     }
@@ -177,23 +181,34 @@ impl Encoder {
         Self { seed, frames: 0 }
     }
 
-    /// The bytes that go before the payload.
+    /// The bytes that go before a payload in one piece.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn head(&mut self, header: &Header, payload: &[u8]) -> [u8; HEADER_BYTES] {
+        self.head_over(header, payload, &[])
+    }
+
+    /// The bytes that go before a payload in two pieces.
+    pub(super) fn head_over(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+        rest: &[u8],
+    ) -> [u8; HEADER_BYTES] {
         assert_eq!(
             header.len as usize,
-            payload.len(),
+            payload.len() + rest.len(),
             "a header is its frame's"
         );
-        self.head_over(header, payload)
+        self.head_with(header, sum_of_both(self.seed, payload, rest))
     }
 
     /// A header that announces what may not follow.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn bare_head(&mut self, header: &Header) -> [u8; HEADER_BYTES] {
-        self.head_over(header, &[])
+        self.head_with(header, sum(self.seed, &[]))
     }
 
-    fn head_over(&mut self, header: &Header, payload: &[u8]) -> [u8; HEADER_BYTES] {
+    fn head_with(&mut self, header: &Header, payload_sum: u64) -> [u8; HEADER_BYTES] {
         let mut head = [0; HEADER_BYTES];
         head[..2].copy_from_slice(&MAGIC);
         head[2] = VERSION;
@@ -203,7 +218,7 @@ impl Encoder {
         head[16..20].copy_from_slice(&header.extra.to_le_bytes());
         head[20..24].copy_from_slice(&self.frames.to_le_bytes());
         head[24..40].copy_from_slice(&header.channel.0);
-        head[40..SUM_AT].copy_from_slice(&sum(self.seed, payload).to_le_bytes());
+        head[40..SUM_AT].copy_from_slice(&payload_sum.to_le_bytes());
         let own = sum(self.seed, &head[..SUM_AT]);
         head[SUM_AT..].copy_from_slice(&own.to_le_bytes());
         self.frames = self.frames.wrapping_add(1);
@@ -213,6 +228,17 @@ impl Encoder {
 
 fn sum(seed: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, bytes)
+}
+
+/// The checksum of what lies in two pieces, as if they were one.
+fn sum_of_both(seed: u64, first: &[u8], second: &[u8]) -> u64 {
+    if second.is_empty() {
+        return sum(seed, first);
+    }
+    let mut hasher = XxHash3_64::with_seed(seed);
+    hasher.write(first);
+    hasher.write(second);
+    hasher.finish()
 }
 
 /// What came out of the stream.
@@ -322,21 +348,7 @@ impl Decoder {
 
     /// The payload that the header announces.
     fn begin(&mut self) -> Result<Body, Broken> {
-        let head = &self.head;
-        let is_whole = sum(self.seed, &head[..SUM_AT]).to_le_bytes() == head[SUM_AT..];
-        let is_next = u32_at(head, 20) == self.frames;
-        if !is_whole || !is_next || head[..2] != MAGIC || head[2] != VERSION {
-            return Err(Broken::Header);
-        }
-        let mut channel = [0; 16];
-        channel.copy_from_slice(&head[24..40]);
-        let header = Header {
-            kind: Kind::from_byte(head[3]).ok_or(Broken::Header)?,
-            channel: JobKey(channel),
-            number: u64_at(head, 8),
-            extra: u32_at(head, 16),
-            len: u32_at(head, 4),
-        };
+        let (header, sum) = read_head(self.seed, self.frames, &self.head)?;
         let too_long = Broken::TooLong {
             kind: header.kind,
             len: header.len,
@@ -349,11 +361,7 @@ impl Decoder {
             .try_reserve_exact(header.len as usize)
             .map_err(|_| too_long)?;
         self.frames = self.frames.wrapping_add(1);
-        Ok(Body {
-            header,
-            sum: u64_at(head, 40),
-            bytes,
-        })
+        Ok(Body { header, sum, bytes })
     }
 
     /// Hands a payload on if it is whole.
@@ -362,11 +370,39 @@ impl Decoder {
         let Some(body) = self.body.take_if(whole) else {
             return;
         };
-        out.push_back(if sum(self.seed, &body.bytes) == body.sum {
-            Event::Frame(body.header, body.bytes)
-        } else {
-            Event::Garbled(body.header)
-        });
+        out.push_back(checked(self.seed, body.header, body.sum, body.bytes));
+    }
+}
+
+/// What a header says, and its payload's checksum: the header of the frame with this number, and no other.
+pub(super) fn read_head(
+    seed: u64,
+    number: u32,
+    head: &[u8; HEADER_BYTES],
+) -> Result<(Header, u64), Broken> {
+    let is_whole = sum(seed, &head[..SUM_AT]).to_le_bytes() == head[SUM_AT..];
+    let is_next = u32_at(head, 20) == number;
+    if !is_whole || !is_next || head[..2] != MAGIC || head[2] != VERSION {
+        return Err(Broken::Header);
+    }
+    let mut channel = [0; 16];
+    channel.copy_from_slice(&head[24..40]);
+    let header = Header {
+        kind: Kind::from_byte(head[3]).ok_or(Broken::Header)?,
+        channel: JobKey(channel),
+        number: u64_at(head, 8),
+        extra: u32_at(head, 16),
+        len: u32_at(head, 4),
+    };
+    Ok((header, u64_at(head, 40)))
+}
+
+/// A frame whose payload is there, if that is as it was sent.
+pub(super) fn checked(seed: u64, header: Header, expected: u64, bytes: Vec<u8>) -> Event {
+    if sum(seed, &bytes) == expected {
+        Event::Frame(header, bytes)
+    } else {
+        Event::Garbled(header)
     }
 }
 

@@ -69,6 +69,8 @@ pub(super) fn advance(greeting: &mut Greeting, hub: &Hub) -> Look {
             Ok((got, _)) if got > 0 => got,
             Err(Errno::AGAIN | Errno::INTR) => return Look::Wait,
             Ok(_) if greeting.wanted.is_some() => return Look::Refused(Refusal::Closed),
+            // A rank of this job that had waited long enough: it comes again.
+            Ok(_) if greeting.greeter.has_met() => return Look::Failed,
             Ok(_) => return Look::Refused(Refusal::Stranger),
             Err(_) => return Look::Failed,
         };

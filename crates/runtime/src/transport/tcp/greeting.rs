@@ -253,6 +253,11 @@ impl Greeter {
         }
     }
 
+    /// Whether the other end has said who it is, and that it knows the secret.
+    pub(super) fn has_met(&self) -> bool {
+        self.keys.is_some()
+    }
+
     /// How many bytes it can take: no more, since what follows the handshake is not for it.
     pub(super) fn wants(&self) -> usize {
         let all = match self.stage {

@@ -44,7 +44,7 @@ pub(super) struct State {
     /// Ranks that something is to be done for, in turn.
     ready: VecDeque<Rank>,
     /// Whether the thread that writes is to be woken.
-    out_sleeps: bool,
+    pub(super) out_sleeps: bool,
     /// Connections for the thread that reads.
     pub(super) newcomers: Vec<Arc<Conn>>,
     /// Connections that the thread that writes is to forget.
@@ -74,9 +74,8 @@ impl State {
         }
     }
 
-    /// All ranks that something is to be done for, by the thread that writes, which is awake.
+    /// All ranks that something is to be done for, by whoever takes them.
     pub(super) fn take_ready(&mut self) -> Vec<Rank> {
-        self.out_sleeps = false;
         let ranks = std::mem::take(&mut self.ready);
         for rank in &ranks {
             self.peers[rank.index()].is_ready = false;
@@ -120,6 +119,8 @@ pub(super) struct Hub {
     pub(super) badge: Badge,
     /// Jobs may come with larger ones.
     sample_bytes_max: AtomicU64,
+    /// No larger ones are carried, whatever jobs say.
+    pub(super) sample_bytes_cap: u64,
     /// What rank 0 offers to all.
     pub(super) shelf: Shelf,
     /// Without a secret only this host is talked to.
@@ -129,6 +130,8 @@ pub(super) struct Hub {
     pub(super) in_bell: Bell,
     /// The thread that reads, once it runs.
     pub(super) reader: std::sync::OnceLock<std::thread::ThreadId>,
+    /// Turns that were written.
+    turns: AtomicU64,
     generation: u32,
 }
 
@@ -152,12 +155,14 @@ impl Hub {
         Ok(Self {
             badge,
             sample_bytes_max: AtomicU64::new(0),
+            sample_bytes_cap: u64::from(u32::MAX),
             shelf: Shelf::default(),
             is_local,
             state: Mutex::new(state),
             out_bell: Bell::new()?,
             in_bell: Bell::new()?,
             reader: std::sync::OnceLock::new(),
+            turns: AtomicU64::new(0),
             generation: fork::generation(),
         })
     }
@@ -177,7 +182,7 @@ impl Hub {
 
     /// Samples may be as large as this, and as any that was allowed before.
     pub(super) fn allow(&self, sample_bytes_max: u64) {
-        let most = sample_bytes_max.min(u64::from(u32::MAX));
+        let most = sample_bytes_max.min(self.sample_bytes_cap);
         self.sample_bytes_max.fetch_max(most, Ordering::Relaxed);
     }
 
@@ -194,6 +199,21 @@ impl Hub {
         (0..self.badge.world)
             .map(Rank)
             .filter(move |rank| *rank != own)
+    }
+
+    /// Turns that were written so far.
+    pub(super) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// The number of a turn that is written.
+    pub(super) fn next_turn(&self) -> u64 {
+        self.turns.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether the caller is the thread that reads, or called by it: it writes itself, soon.
+    fn is_reader(&self) -> bool {
+        self.reader.get() == Some(&std::thread::current().id())
     }
 
     /// Does something with the state, and wakes the thread that writes if that left it something to do.
@@ -214,7 +234,7 @@ impl Hub {
 
     /// Takes a frame to be sent.
     pub(super) fn send(&self, to: Rank, out: Out) -> Sent {
-        let (sent, refused) = self.change(|state| {
+        let push = |state: &mut State| {
             let peer = state.peer(to);
             if peer.is_gone() {
                 return (Sent::Gone, Some(out));
@@ -222,7 +242,12 @@ impl Hub {
             let pushed = peer.queue.push(out);
             state.mark(to);
             pushed
-        });
+        };
+        let (sent, refused) = if self.is_reader() {
+            push(&mut self.state())
+        } else {
+            self.change(push)
+        };
         drop(refused);
         sent
     }
@@ -421,6 +446,8 @@ impl Hub {
             }
             peer.troubles.lost += 1;
             if peer.is_up() {
+                // What waits goes out on the other connection.
+                state.mark(conn.rank);
                 return None;
             }
             let dropped = std::mem::take(&mut peer.queue);

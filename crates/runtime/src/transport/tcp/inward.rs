@@ -1,5 +1,5 @@
 //! The thread that reads and hands on. It is the only one that calls receivers, so a slow one holds up what arrives, never
-//! what is sent.
+//! what others send. What receivers say is sent by this thread, when they have returned.
 //!
 //! Payloads are read to where they stay, without a copy; headers and small frames through a small buffer.
 
@@ -22,6 +22,7 @@ use super::near;
 use super::peer::{Conn, end};
 use super::queue::{Out, Stream};
 use super::{offers, roster};
+use crate::stamp::{STAMP_BYTES, Stamp};
 use crate::transport::{Answer, Ask, Content, Done, HandOver, Message, Payload, Ticket};
 
 /// Bytes of the buffer for small frames: what is read of a sample before its length is known is copied, so not too large.
@@ -39,6 +40,11 @@ const RECORD_BYTES_MAX: usize = 65_535;
 
 /// Reads of one connection before others have their turn.
 const TURN_READS: usize = 16;
+
+/// Reads that something came by before what was said to it is written, at the latest: one by one the other end gets its
+/// answers in dribs, all at once it waits for the first of them. Measured over loopback (bench transport): 0.83 of plain
+/// sockets after each, 0.87 when nothing is left to read, 1.02 with three.
+const ANSWERED_TOGETHER: usize = 3;
 
 /// How long others may take to close their ends when all ends.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
@@ -212,6 +218,7 @@ impl Inward {
         for channel in handing {
             channel.hand_on();
         }
+        self.hub.write_answers();
     }
 
     fn watch(&mut self, conn: Arc<Conn>) {
@@ -233,6 +240,7 @@ impl Inward {
 
     /// Reads a connection's turn, and hands on what is whole.
     fn read(&mut self, id: u64) {
+        let mut unanswered = 0;
         for _ in 0..TURN_READS {
             let Some(inlet) = self.inlets.get_mut(&id) else {
                 return;
@@ -240,8 +248,15 @@ impl Inward {
             inlet.decoder.allow(self.hub.bounds());
             let read = inlet.read(&mut self.buffer, &mut self.events);
             let conn = Arc::clone(&inlet.conn);
+            let has_come = !self.events.is_empty();
+            let is_drained = matches!(read, Ok(0));
             while let Some(event) = self.events.pop_front() {
-                arrived(&self.hub, &conn, event);
+                came(&self.hub, &conn, event);
+            }
+            unanswered += usize::from(has_come);
+            if is_drained || unanswered >= ANSWERED_TOGETHER {
+                unanswered = 0;
+                self.hub.write_answers();
             }
             match read {
                 Ok(0) => return,
@@ -252,6 +267,7 @@ impl Inward {
                 }
             }
         }
+        self.hub.write_answers();
     }
 
     /// A connection is not read any more.
@@ -277,6 +293,7 @@ impl Inward {
             self.hub.tell_lost(conn.rank);
             // There may be another connection already; what was on this one is lost all the same.
             self.hub.tell_found(conn.rank);
+            self.hub.write_answers();
         }
     }
 }
@@ -297,14 +314,25 @@ fn note_broken(conn: &Conn, why: &End) {
 }
 
 /// Something came out of a connection.
-fn arrived(hub: &Hub, conn: &Conn, event: Event) {
-    let from = conn.rank;
+fn came(hub: &Hub, conn: &Conn, event: Event) {
+    match event {
+        Event::Frame(
+            Header {
+                kind: Kind::Bye, ..
+            },
+            _,
+        ) => hub.retire(conn),
+        event => arrived(hub, conn.rank, event),
+    }
+}
+
+/// Something came of a rank, whatever carried it.
+pub(super) fn arrived(hub: &Hub, from: Rank, event: Event) {
     match event {
         Event::Frame(header, bytes) => match header.kind {
             // Nobody else knows where all are.
             Kind::Roster if from == Rank(0) => learn(hub, &bytes),
-            Kind::Roster => {}
-            Kind::Bye => hub.retire(conn),
+            Kind::Roster | Kind::Bye => {}
             Kind::OfferAsk | Kind::OfferWait | Kind::OfferNone | Kind::OfferPart => {
                 offers::arrived(hub, from, header, &bytes);
             }
@@ -351,14 +379,8 @@ fn message(header: Header, bytes: Vec<u8>) -> Option<Message> {
             ticket,
             content: Content::WillNotCome,
         }),
-        Kind::HandOver => Message::HandOver(HandOver {
-            sample,
-            content: Content::Sample(Payload::new(bytes)),
-        }),
-        Kind::NoHandOver => Message::HandOver(HandOver {
-            sample,
-            content: Content::WillNotCome,
-        }),
+        Kind::HandOver => Message::HandOver(handed_over(sample, bytes)),
+        Kind::NoHandOver => Message::HandOver(HandOver::unstamped(sample, Content::WillNotCome)),
         Kind::AnswerHere => Message::Answer(Answer {
             ticket,
             content: Content::Here,
@@ -370,11 +392,25 @@ fn message(header: Header, bytes: Vec<u8>) -> Option<Message> {
         Kind::HandOverHere => Message::HandOver(HandOver {
             sample,
             content: Content::Here,
+            stamp: bytes.first_chunk().and_then(Stamp::from_bytes),
         }),
         Kind::Done => Message::Done(Done { report: bytes }),
         _ => return None,
     };
     Some(message)
+}
+
+/// A sample, with its stamp behind it. What is too short for one is no sample.
+fn handed_over(sample: SampleId, mut bytes: Vec<u8>) -> HandOver {
+    let Some(stamp) = bytes.last_chunk().map(Stamp::from_bytes) else {
+        return HandOver::unstamped(sample, Content::WillNotCome);
+    };
+    bytes.truncate(bytes.len() - STAMP_BYTES);
+    HandOver {
+        sample,
+        content: Content::Sample(Payload::new(bytes)),
+        stamp,
+    }
 }
 
 fn for_channel(hub: &Hub, from: Rank, header: Header, bytes: Vec<u8>) {

@@ -1,12 +1,15 @@
 //! What is being written to one connection: frames of a turn, as pieces that are sent where they lie. Encrypted ones are put
 //! together first, in records that each begin with their length.
+//!
+//! Two threads write (`writing`), one at a time: whoever does has the line's lock.
 
 use std::io::{self, IoSlice};
+use std::net::TcpStream;
 use std::ops::Range;
-use std::sync::Arc;
+
+use snow::StatelessTransportState;
 
 use super::frame::{Encoder, Header, Kind};
-use super::peer::Conn;
 use super::queue::Out;
 use super::socket;
 use crate::transport::{JobKey, Payload};
@@ -34,9 +37,8 @@ pub(super) enum Wrote {
     Some,
 }
 
-/// One connection, for the thread that writes.
+/// One connection, for who writes.
 pub(super) struct Line {
-    pub(super) conn: Arc<Conn>,
     /// Whether it may take more.
     pub(super) is_writable: bool,
     encoder: Encoder,
@@ -50,14 +52,12 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// `first` is the rest of the handshake.
-    pub(super) fn new(conn: Arc<Conn>, first: Vec<u8>) -> Self {
-        let encoder = Encoder::new(conn.seed_out);
+    /// Checksums begin with `seed`; `first` is the rest of the handshake.
+    pub(super) fn new(seed: u64, first: Vec<u8>) -> Self {
         let all = 0..first.len();
         Self {
-            conn,
             is_writable: true,
-            encoder,
+            encoder: Encoder::new(seed),
             // The handshake's proof was number 0.
             nonce: 1,
             own: first,
@@ -73,14 +73,16 @@ impl Line {
     }
 
     /// Takes the frames of a turn.
-    pub(super) fn fill(&mut self, turn: Vec<Out>) {
+    pub(super) fn fill(&mut self, turn: Vec<Out>, cipher: Option<&StatelessTransportState>) {
         assert!(self.is_empty(), "a turn ends before the next");
         self.own.clear();
         self.pieces.clear();
         self.next = 0;
         self.sent = 0;
         for out in turn {
-            let head = self.encoder.head(&out.header, out.bytes());
+            let head = self
+                .encoder
+                .head_over(&out.header, out.bytes(), out.stamp());
             let start = self.own.len();
             self.own.extend(head);
             let own = start..self.own.len();
@@ -89,23 +91,25 @@ impl Line {
             if let Some((payload, range)) = payload {
                 self.pieces.push(Piece::Payload(payload, range));
             }
+            if let Some(stamp) = out.stamp {
+                let start = self.own.len();
+                self.own.extend(stamp);
+                self.pieces.push(Piece::Own(start..self.own.len()));
+            }
         }
-        if self.conn.cipher.is_some() {
-            self.seal();
+        if let Some(cipher) = cipher {
+            self.seal(cipher);
         }
     }
 
     /// Says that the connection is closed for want of use.
-    pub(super) fn say_bye(&mut self) {
+    pub(super) fn say_bye(&mut self, cipher: Option<&StatelessTransportState>) {
         let bye = Header::new(Kind::Bye, JobKey([0; 16]), 0);
-        self.fill(vec![Out::small(bye)]);
+        self.fill(vec![Out::small(bye)], cipher);
     }
 
     /// Encrypts what is to be sent, into memory of its own.
-    fn seal(&mut self) {
-        let Some(cipher) = &self.conn.cipher else {
-            return;
-        };
+    fn seal(&mut self, cipher: &StatelessTransportState) {
         let mut plain = Vec::new();
         for piece in &self.pieces {
             plain.extend_from_slice(bytes(&self.own, piece));
@@ -128,7 +132,7 @@ impl Line {
     }
 
     /// Writes until all is sent or the connection takes no more.
-    pub(super) fn write(&mut self) -> io::Result<Wrote> {
+    pub(super) fn write(&mut self, stream: &TcpStream) -> io::Result<Wrote> {
         while !self.is_empty() {
             let pieces = self.pieces[self.next..].iter().take(PIECES);
             let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(PIECES.min(pieces.len()));
@@ -136,7 +140,7 @@ impl Line {
                 let skipped = if at == 0 { self.sent } else { 0 };
                 slices.push(IoSlice::new(&bytes(&self.own, piece)[skipped..]));
             }
-            match socket::send(&self.conn.stream, &slices) {
+            match socket::send(stream, &slices) {
                 Ok(sent) => self.advance(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.is_writable = false;

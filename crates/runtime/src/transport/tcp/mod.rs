@@ -16,12 +16,16 @@
 //! `queue` (what waits), `line` (what is being written), `channel` (what has arrived), `gathering` and `shelf` (what rank 0
 //! offers to all, with `offers`); none of these touches a socket but `line`.
 //!
+//! Where something else than sockets carries the messages (`transport::mpi`), `carrier` stands in the place of the two threads,
+//! and `parcel` in that of the stream of frames; all else is the same.
+//!
 //! # Who is let in
 //!
 //! Who knows the job's secret, is of the same launch and world, and is the same process as before. Without a secret only
 //! this host is talked to. Unless frames are encrypted, what is sent can be read, and with some effort changed, by who sits
 //! on the line between two ranks: encrypt where the network is not the job's own.
 
+pub(super) mod carrier;
 mod channel;
 mod frame;
 mod gathering;
@@ -33,6 +37,7 @@ mod line;
 mod near;
 mod offers;
 mod outward;
+pub(super) mod parcel;
 mod peer;
 mod queue;
 mod reach;
@@ -41,6 +46,7 @@ mod shelf;
 mod socket;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
+mod writing;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -322,10 +328,17 @@ impl Handle {
             Message::HandOver(HandOver {
                 sample: id,
                 content,
+                stamp,
             }) => {
                 let number = u64::from(id.0);
                 let kinds = [Kind::HandOver, Kind::HandOverHere, Kind::NoHandOver];
-                sample(kinds, number, content)
+                let out = sample(kinds, number, content);
+                match out.header.kind {
+                    Kind::HandOver => out.with_stamp(stamp),
+                    // Who only says that it has fetched something says nothing of the source.
+                    Kind::HandOverHere if stamp.is_some() => out.with_stamp(stamp),
+                    _ => out,
+                }
             }
             Message::Done(done) => {
                 if done.report.len() > REPORT_BYTES_MAX {

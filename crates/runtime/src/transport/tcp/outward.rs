@@ -1,11 +1,11 @@
-//! The thread that connects, greets and writes. It calls nobody else's code but the memory of what it sends, and waits
-//! nowhere but for all sockets at once: a rank that is slow, silent or a stranger holds up nobody.
+//! The thread that connects, greets and writes (`writing`). It calls nobody else's code but the memory of what it sends, and
+//! waits nowhere but for all sockets at once: a rank that is slow, silent or a stranger holds up nobody.
 //!
 //! Ranks take turns. What is sent in a turn is bounded, and a connection that takes no more is left alone until it does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,15 +15,14 @@ use foresee_core::ids::Rank;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::frame::{Header, Kind};
 use super::greet::{Greeting, Look, advance, listens};
 use super::greeting::{Greeter, Keys, Refusal};
 use super::hub::Hub;
 use super::line::{Line, Wrote};
 use super::peer::{Conn, end};
-use super::queue::Out;
-use super::{roster, socket};
-use crate::transport::{JobKey, Payload};
+use super::socket;
+use super::writing::Turn;
+use crate::sync::Mutex;
 
 /// A handshake takes no longer.
 const GREETING_MAX: Duration = Duration::from_secs(5);
@@ -38,7 +37,7 @@ const TURN_GUESTS: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Connections beyond so many are closed, the least used first.
-const LINES_MAX: usize = 256;
+const CONNS_MAX: usize = 256;
 
 /// What was taken is still sent for so long when all ends.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
@@ -57,13 +56,12 @@ pub(super) struct Outward {
     /// Where rank 0 is.
     pub(super) first: (String, u16),
     greetings: BTreeMap<u64, Greeting>,
-    lines: BTreeMap<u64, Line>,
+    conns: BTreeMap<u64, Arc<Conn>>,
     /// When ranks may be tried again.
     pub(super) waits: BTreeSet<(Instant, Rank)>,
     /// What was said of those who were refused: each once.
     said: BTreeSet<Refusal>,
     next_id: u64,
-    turns: u64,
 }
 
 impl Outward {
@@ -83,11 +81,10 @@ impl Outward {
             listener,
             first,
             greetings: BTreeMap::new(),
-            lines: BTreeMap::new(),
+            conns: BTreeMap::new(),
             waits: BTreeSet::new(),
             said: BTreeSet::new(),
             next_id: LISTENER + 1,
-            turns: 0,
         })
     }
 
@@ -122,9 +119,9 @@ impl Outward {
             self.retry();
             self.expire();
         }
-        for line in self.lines.values() {
+        for conn in self.conns.values() {
             // The other end may have gone first.
-            let _ = line.conn.stream.shutdown(Shutdown::Write);
+            let _ = conn.stream.shutdown(Shutdown::Write);
         }
     }
 
@@ -132,12 +129,13 @@ impl Outward {
     fn collect(&mut self) -> (Vec<Rank>, bool, bool) {
         let mut state = self.hub.state();
         let work = state.take_ready();
+        state.out_sleeps = false;
         let ended = std::mem::take(&mut state.ended);
         let stop = state.stop;
         let may_sleep = work.is_empty() && state.may_sleep();
         drop(state);
         for id in ended {
-            self.lines.remove(&id);
+            self.conns.remove(&id);
         }
         (work, stop, may_sleep)
     }
@@ -159,7 +157,7 @@ impl Outward {
     }
 
     fn is_flushed(&self) -> bool {
-        if self.lines.values().any(|line| !line.is_empty()) {
+        if self.conns.values().any(|conn| !conn.line().is_empty()) {
             return false;
         }
         let state = self.hub.state();
@@ -191,10 +189,9 @@ impl Outward {
 
     /// A socket is ready for something.
     fn look(&mut self, id: u64) {
-        if let Some(line) = self.lines.get_mut(&id) {
-            line.is_writable = true;
-            let rank = line.conn.rank;
-            self.hub.state().mark(rank);
+        if let Some(conn) = self.conns.get(&id) {
+            conn.line().is_writable = true;
+            self.hub.state().mark(conn.rank);
         } else if self.greetings.contains_key(&id) {
             self.greet(id);
         }
@@ -204,39 +201,13 @@ impl Outward {
     fn serve(&mut self, rank: Rank) {
         self.end_closing(rank);
         self.finish_spare(rank);
-        let own = self.hub.rank();
-        let hub = Arc::clone(&self.hub);
-        let mut state = hub.state();
-        let best = state.peer(rank).best(own).map(|conn| conn.id);
-        let Some(id) = best else {
-            self.arrange(rank, state);
-            return;
-        };
-        let Some(line) = self.lines.get_mut(&id) else {
-            return;
-        };
-        if !line.is_writable {
-            return;
-        }
-        if line.is_empty() {
-            let roster = roster_for(&mut state, &line.conn);
-            let mut turn = state.peer(rank).queue.turn();
-            drop(state);
-            turn.extend(roster);
-            if turn.is_empty() {
-                return;
+        match self.hub.write_turn(rank) {
+            Turn::Written | Turn::Again => self.hub.state().mark(rank),
+            Turn::Nothing | Turn::Later => {}
+            Turn::Unconnected => {
+                let hub = Arc::clone(&self.hub);
+                self.arrange(rank, hub.state());
             }
-            self.turns += 1;
-            line.conn.used.store(self.turns, Ordering::Relaxed);
-            line.fill(turn);
-        } else {
-            drop(state);
-        }
-        match line.write() {
-            // There may be more.
-            Ok(Wrote::All) => self.hub.state().mark(rank),
-            Ok(Wrote::Some) => {}
-            Err(_) => end(&line.conn),
         }
     }
 
@@ -244,27 +215,23 @@ impl Outward {
     /// a handshake ends with, or half a frame.
     fn finish_spare(&mut self, rank: Rank) {
         let own = self.hub.rank();
-        let spare = self.hub.state().peer(rank).spare(own).map(|conn| conn.id);
-        let Some(line) = spare.and_then(|id| self.lines.get_mut(&id)) else {
+        let Some(spare) = self.hub.state().peer(rank).spare(own).cloned() else {
             return;
         };
-        if line.is_writable && !line.is_empty() && line.write().is_err() {
-            end(&line.conn);
+        let mut line = spare.line();
+        if line.is_writable && !line.is_empty() && line.write(&spare.stream).is_err() {
+            end(&spare);
         }
     }
 
     /// Connections to a rank that are to be closed are, once nothing is left to write.
     fn end_closing(&mut self, rank: Rank) {
-        let is_closing =
-            |line: &Line| line.conn.rank == rank && line.conn.is_closing.load(Ordering::Relaxed);
-        if !self.lines.values().any(is_closing) {
-            return;
-        }
-        self.lines.retain(|_, line| {
-            let ends = is_closing(line) && !matches!(line.write(), Ok(Wrote::Some));
+        self.conns.retain(|_, conn| {
+            let is_closing = conn.rank == rank && conn.is_closing.load(Ordering::Relaxed);
+            let ends = is_closing && !matches!(conn.line().write(&conn.stream), Ok(Wrote::Some));
             if ends {
                 // The other end may have gone first.
-                let _ = line.conn.stream.shutdown(Shutdown::Write);
+                let _ = conn.stream.shutdown(Shutdown::Write);
             }
             !ends
         });
@@ -383,34 +350,34 @@ impl Outward {
             rank: hello.rank,
             stream: greeting.stream,
             is_ours: greeting.wanted.is_some(),
-            seed_out: keys.seed_out,
             seed_in: keys.seed_in,
             cipher: self.hub.badge.encrypt.then_some(keys.cipher),
             is_closing: AtomicBool::new(false),
-            used: AtomicU64::new(self.turns),
+            used: AtomicU64::new(self.hub.turns()),
+            line: Mutex::new(Line::new(keys.seed_out, greeting.greeter.output)),
         });
-        let line = Line::new(Arc::clone(&conn), greeting.greeter.output);
-        self.lines.insert(id, line);
+        self.conns.insert(id, Arc::clone(&conn));
         self.hub.up(conn, &hello, listens);
         self.close_least_used();
     }
 
     /// Closes a connection for want of use where there are too many.
     fn close_least_used(&mut self) {
-        if self.lines.len() <= LINES_MAX {
+        if self.conns.len() <= CONNS_MAX {
             return;
         }
-        let state = self.hub.state();
-        let is_idle = |line: &&mut Line| {
-            let peer = &state.peers[line.conn.rank.index()];
-            line.conn.rank != Rank(0) && line.is_empty() && peer.queue.is_empty()
-        };
-        let idle = self.lines.values_mut().filter(is_idle);
-        let least = idle.min_by_key(|line| line.conn.used.load(Ordering::Relaxed));
-        drop(state);
-        if let Some(line) = least {
-            line.say_bye();
-            self.hub.retire(&line.conn);
+        let others = self.conns.values().filter(|conn| conn.rank != Rank(0));
+        let mut by_use: Vec<&Arc<Conn>> = others.collect();
+        by_use.sort_by_key(|conn| conn.used.load(Ordering::Relaxed));
+        for conn in by_use {
+            let mut line = conn.line();
+            let is_idle = line.is_empty() && self.hub.state().peer(conn.rank).queue.is_empty();
+            if is_idle {
+                line.say_bye(conn.cipher.as_ref());
+                drop(line);
+                self.hub.retire(conn);
+                return;
+            }
         }
     }
 
@@ -449,26 +416,4 @@ impl Outward {
             self.failed(rank);
         }
     }
-}
-
-/// What a rank has not been told of the roster. Who is on rank 0's own host is, for others, where they reach rank 0.
-fn roster_for(state: &mut super::hub::State, conn: &Conn) -> Option<Out> {
-    let all = state.roster.len();
-    let sent = std::mem::replace(&mut state.peer(conn.rank).roster_sent, all);
-    let news = state.roster.get(sent..all)?;
-    let news = news.get(..news.len().min(roster::ENTRIES_MAX))?;
-    if news.is_empty() {
-        return None;
-    }
-    let told = sent + news.len();
-    let near: Option<IpAddr> = conn
-        .stream
-        .local_addr()
-        .ok()
-        .map(|own| own.ip().to_canonical());
-    let bytes = roster::encode(news, near);
-    let peer = state.peer(conn.rank);
-    peer.roster_sent = told;
-    let header = Header::new(Kind::Roster, JobKey([0; 16]), 0);
-    Some(Out::large(header, Payload::new(bytes)))
 }

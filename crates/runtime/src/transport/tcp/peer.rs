@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use foresee_core::ids::Rank;
 use snow::StatelessTransportState;
 
+use super::line::Line;
 use super::queue::Queue;
+use crate::sync::{Mutex, MutexGuard, whole};
 use crate::transport::Troubles;
 
 /// The first pause before connecting again, and the longest, before and after a rank was met.
@@ -24,13 +26,21 @@ pub(super) struct Conn {
     pub(super) stream: TcpStream,
     /// Whether this rank made it.
     pub(super) is_ours: bool,
-    pub(super) seed_out: u64,
     pub(super) seed_in: u64,
     pub(super) cipher: Option<StatelessTransportState>,
     /// One end has said that it closes it for want of use: its end is no loss.
     pub(super) is_closing: AtomicBool,
-    /// When it was used last, in turns of the thread that writes.
+    /// When it was used last, in turns of those who write.
     pub(super) used: AtomicU64,
+    /// What is being written to it.
+    pub(super) line: Mutex<Line>,
+}
+
+impl Conn {
+    /// What is being written to it. Who has it may lock the hub's state, never the other way round.
+    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
+        whole(self.line.lock())
+    }
 }
 
 /// How a rank without a connection is reached.
@@ -42,9 +52,21 @@ pub(super) enum Way {
     Waiting(Instant),
 }
 
+/// What brings frames to a rank and from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carriage {
+    /// Connections of this mesh.
+    Sockets,
+    /// Something else does (`carrier`), and needs no connection.
+    Other,
+    /// Something else did, and does not any more.
+    Over,
+}
+
 /// One other rank.
 pub(super) struct Peer {
     pub(super) queue: Queue,
+    pub(super) carriage: Carriage,
     /// At most one that it made and one that this rank made, if both did at the same time.
     pub(super) conns: [Option<Arc<Conn>>; 2],
     pub(super) way: Way,
@@ -65,6 +87,7 @@ impl Peer {
     pub(super) fn new(rank: Rank) -> Self {
         Self {
             queue: Queue::default(),
+            carriage: Carriage::Sockets,
             conns: [None, None],
             way: Way::Idle,
             addresses: Vec::new(),
@@ -98,7 +121,7 @@ impl Peer {
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.conns.iter().any(Option::is_some)
+        self.carriage == Carriage::Other || self.conns.iter().any(Option::is_some)
     }
 
     pub(super) fn is_met(&self) -> bool {
@@ -107,7 +130,8 @@ impl Peer {
 
     /// Whether it could not be reached when that was tried last.
     pub(super) fn is_gone(&self) -> bool {
-        !self.is_up() && matches!(self.way, Way::Waiting(_)) && self.can_be_lost()
+        let is_lost = matches!(self.way, Way::Waiting(_)) && self.can_be_lost();
+        !self.is_up() && (is_lost || self.carriage == Carriage::Over)
     }
 
     /// A rank that was never heard of is awaited, not lost.

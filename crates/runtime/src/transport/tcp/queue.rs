@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::frame::{Header, Kind, PART_BYTES};
+use crate::stamp::{STAMP_BYTES, Stamp};
 use crate::transport::{JobKey, Payload, Sent};
 
 /// Frames without a payload that may wait for one rank.
@@ -22,6 +23,8 @@ const TURN_BYTES: usize = 512 << 10;
 pub(super) struct Out {
     pub(super) header: Header,
     pub(super) payload: Option<(Payload, Range<usize>)>,
+    /// What its payload ends with: the sample lies elsewhere, and is not copied to be sent.
+    pub(super) stamp: Option<[u8; STAMP_BYTES]>,
 }
 
 impl Out {
@@ -29,6 +32,7 @@ impl Out {
         Self {
             header,
             payload: None,
+            stamp: None,
         }
     }
 
@@ -42,15 +46,28 @@ impl Out {
         Self {
             header,
             payload: Some((payload, 0..len)),
+            stamp: None,
         }
     }
 
-    /// The bytes behind the header.
+    /// The same, with what the sample was in the source behind it; zeros where nobody can tell.
+    pub(super) fn with_stamp(mut self, stamp: Option<Stamp>) -> Self {
+        self.header.len += STAMP_BYTES as u32;
+        self.stamp = Some(stamp.map_or([0; STAMP_BYTES], Stamp::to_bytes));
+        self
+    }
+
+    /// The bytes behind the header, but for the stamp.
     pub(super) fn bytes(&self) -> &[u8] {
         match &self.payload {
             Some((payload, range)) => &payload.bytes()[range.clone()],
             None => &[],
         }
+    }
+
+    /// What stands behind those bytes.
+    pub(super) fn stamp(&self) -> &[u8] {
+        self.stamp.as_ref().map_or(&[], |stamp| &stamp[..])
     }
 }
 
@@ -95,6 +112,7 @@ impl Stream {
         let out = Out {
             header,
             payload: Some((self.payload.clone(), range)),
+            stamp: None,
         };
         (out, self.at == total)
     }

@@ -229,6 +229,21 @@ fn port_scanners_are_turned_away_in_time_and_hinder_nobody() {
 }
 
 #[test]
+fn a_rank_that_gives_up_its_handshake_is_no_stranger() {
+    let first = Mesh::start(meeting(0, 2, 0)).unwrap();
+    let mut late = TcpStream::connect(("127.0.0.1", first.port())).unwrap();
+    let greeter = Greeter::first(&Rogue::badge(1, first.port())).unwrap();
+    late.write_all(&greeter.output).unwrap();
+    late.read_exact(&mut [0; 2]).unwrap();
+    drop(late);
+    let mut scanner = TcpStream::connect(("127.0.0.1", first.port())).unwrap();
+    scanner.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let refused = || total(&first.troubles(), |one| one.refused);
+    until("the stranger is refused", || refused() > 0);
+    assert_eq!(refused(), 1);
+}
+
+#[test]
 fn a_connection_that_is_cut_comes_back_and_all_are_told() {
     let meshes = world(2, |meeting| meeting);
     let both = transports(&meshes);
@@ -332,7 +347,10 @@ fn a_slow_receiver_fills_its_own_queue_and_still_sends() {
     let sent = (0..1000).map(|number| {
         let content = Content::Sample(sample.clone());
         let sample = SampleId(number);
-        both[0].send(Rank(1), Message::HandOver(HandOver { sample, content }))
+        both[0].send(
+            Rank(1),
+            Message::HandOver(HandOver::unstamped(sample, content)),
+        )
     });
     let sent: Vec<Sent> = sent.collect();
     assert_eq!(sent.last(), Some(&Sent::Full));

@@ -1,0 +1,238 @@
+//! `foresee cache`: what a cache folder holds, whether that is whole, and emptying it. What jobs use is left to them, and
+//! what foresee did not make is left alone; both are said.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Subcommand;
+use comfy_table::{CellAlignment, Table, presets};
+use foresee_config::{OneLine, shown};
+use foresee_runtime::caches::{Cache, Check, Cleared, Kind, Part, Status};
+use serde::Serialize;
+
+use crate::table;
+
+/// So many damaged samples are named; the others are counted.
+const NAMED_MAX: usize = 10;
+
+/// What `foresee cache` takes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Say what a cache folder holds, and who uses it.
+    Status(Asked),
+    /// Read all that a cache folder holds and compare it with its checksums; exit code 1 where something is damaged, or is
+    /// in use and was not read.
+    Verify(Asked),
+    /// Delete what a cache folder holds; exit code 1 where something is in use, and stays.
+    Clear(Asked),
+}
+
+#[derive(clap::Args)]
+struct Asked {
+    /// The folder, as `path` of [[tier]] in foresee.toml has it.
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+    /// Print JSON instead of text.
+    #[arg(long)]
+    json: bool,
+    /// Look into it even if others own it or may write to it, as `trust_folder = true` does.
+    #[arg(long)]
+    trust_folder: bool,
+}
+
+impl Asked {
+    fn find(&self) -> Result<Cache> {
+        Ok(Cache::find(&self.path, self.trust_folder)?)
+    }
+
+    /// Prints what came of it, as it was asked for.
+    fn print<T: Serialize>(&self, cache: &Cache, result: &T, text: &str) -> Result<()> {
+        if !self.json {
+            return table::print(text);
+        }
+        let printed = Printed {
+            folder: self.path.display().to_string(),
+            kind: cache.kind(),
+            result,
+        };
+        table::print(&serde_json::to_string_pretty(&printed)?)
+    }
+}
+
+#[derive(Serialize)]
+struct Printed<'a, T> {
+    folder: String,
+    kind: Kind,
+    #[serde(flatten)]
+    result: &'a T,
+}
+
+#[derive(Serialize)]
+struct Looked<'a> {
+    held_bytes: u64,
+    disk_bytes: u64,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
+#[derive(Serialize)]
+struct Verified<'a> {
+    whole: bool,
+    parts: &'a [Check],
+}
+
+#[derive(Serialize)]
+struct Emptied<'a> {
+    freed_bytes: u64,
+    parts: &'a [Cleared],
+    foreign: &'a [String],
+}
+
+/// Does it; whether all of it could be done, and was found well.
+pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
+    match &arguments.action {
+        Action::Status(folder) => status(folder).map(|()| true),
+        Action::Verify(folder) => verify(folder),
+        Action::Clear(folder) => clear(folder),
+    }
+}
+
+fn status(folder: &Asked) -> Result<()> {
+    let cache = folder.find()?;
+    let status = cache.status()?;
+    let sum = |bytes: fn(&Part) -> u64| status.parts.iter().map(bytes).sum();
+    let looked = Looked {
+        held_bytes: sum(|part| part.held_bytes),
+        disk_bytes: sum(|part| part.disk_bytes),
+        status: &status,
+    };
+    let mut text = format!(
+        "{}: {} held, {} of the disk\n",
+        shown(&folder.path),
+        megabytes(looked.held_bytes),
+        megabytes(looked.disk_bytes),
+    );
+    if !status.parts.is_empty() {
+        let _ = writeln!(text, "{}", parts(&status.parts));
+    }
+    for part in &status.parts {
+        if let Some(damage) = &part.damage {
+            let _ = writeln!(text, "{}: {damage}", OneLine(&part.name));
+        }
+    }
+    text.push_str(&foreign(&status.foreign));
+    folder.print(&cache, &looked, text.trim_end())
+}
+
+fn parts(parts: &[Part]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["part", "samples", "held", "capacity", "on disk", "used by"]);
+    for part in parts {
+        let capacity = part.capacity_bytes.map_or_else(String::new, megabytes);
+        let user = part.in_use_by.as_ref();
+        table.add_row([
+            OneLine(&part.name).to_string(),
+            part.entries.to_string(),
+            megabytes(part.held_bytes),
+            capacity,
+            megabytes(part.disk_bytes),
+            user.map_or_else(|| "nobody".to_owned(), |user| format!("process {user}")),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1).take(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn foreign(names: &[String]) -> String {
+    let mut text = String::new();
+    for name in names {
+        let _ = writeln!(text, "{}: not of foresee, left alone", OneLine(name));
+    }
+    text
+}
+
+fn verify(folder: &Asked) -> Result<bool> {
+    let cache = folder.find()?;
+    let checks = cache.verify()?;
+    let is_well = |check: &Check| check.damaged.is_empty() && check.unchecked.is_none();
+    let whole = checks.iter().all(is_well);
+    let samples: u64 = checks.iter().map(|check| check.checked).sum();
+    let bytes = checks.iter().map(|check| check.checked_bytes).sum();
+    let mut text = format!(
+        "{}: {samples} samples compared, {}\n",
+        shown(&folder.path),
+        megabytes(bytes)
+    );
+    for check in &checks {
+        let name = OneLine(&check.name);
+        if let Some(why) = &check.unchecked {
+            let _ = writeln!(text, "{name}: {why}: not compared");
+        }
+        if !check.damaged.is_empty() {
+            let _ = writeln!(text, "{name}: damaged: {}", listed(&check.damaged));
+        }
+    }
+    if checks.iter().any(|check| !check.damaged.is_empty()) {
+        text.push_str("jobs find damage by themselves, and read what is damaged again");
+    }
+    let verified = Verified {
+        whole,
+        parts: &checks,
+    };
+    folder.print(&cache, &verified, text.trim_end())?;
+    Ok(whole)
+}
+
+/// The first ones by name, and how many more there are.
+fn listed(names: &[String]) -> String {
+    let first: Vec<String> = names
+        .iter()
+        .take(NAMED_MAX)
+        .map(|name| OneLine(name).to_string())
+        .collect();
+    let more = names.len() - first.len();
+    let first = first.join(", ");
+    if more == 0 {
+        first
+    } else {
+        format!("{first} and {more} more")
+    }
+}
+
+fn clear(folder: &Asked) -> Result<bool> {
+    let cache = folder.find()?;
+    let cleared = cache.clear()?;
+    let status = cache.status()?;
+    let emptied = Emptied {
+        freed_bytes: cleared.iter().map(|part| part.freed_bytes).sum(),
+        parts: &cleared,
+        foreign: &status.foreign,
+    };
+    let mut text = format!(
+        "{}: {} of the disk are free again\n",
+        shown(&folder.path),
+        megabytes(emptied.freed_bytes)
+    );
+    for part in &cleared {
+        if let Some(why) = &part.left {
+            let _ = writeln!(text, "{}: {why}: not cleared", OneLine(&part.name));
+        }
+    }
+    text.push_str(&foreign(&status.foreign));
+    folder.print(&cache, &emptied, text.trim_end())?;
+    Ok(cleared.iter().all(|part| part.left.is_none()))
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}

@@ -1,0 +1,155 @@
+//! Cache folders as whoever looks after a machine sees them: what lies in one, whether it is whole, and emptying it. A
+//! folder is of a kind, which its mark tells; each kind knows its own files, and here is what they have in common. What no
+//! kind has made is named, and never touched.
+
+use std::path::{Path, PathBuf};
+
+use foresee_config::shown;
+use serde::Serialize;
+
+use crate::tier::DiskError;
+use crate::tier::disk::Tiers;
+
+/// Why there is nothing to look after.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// Nothing is there.
+    #[error(
+        "{}: no such folder; give the path of a cache, as [[tier]] in foresee.toml has it",
+        shown(path)
+    )]
+    Missing {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// It is a folder of somebody else.
+    #[error(
+        "{}: not a cache of foresee: it has no file .foresee; give the path of a cache, as [[tier]] in foresee.toml has it",
+        shown(path)
+    )]
+    Unmarked {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// It cannot be looked into.
+    #[error(transparent)]
+    Disk(DiskError),
+}
+
+/// What a cache folder is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Tiers of jobs: samples, by dataset and slot of a host.
+    Tiers,
+}
+
+/// What the parts of a folder have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// Its sub-folder.
+    pub name: String,
+    /// What it is a cache of: the digest of a dataset.
+    pub of: Option<String>,
+    /// How many samples it holds.
+    pub entries: u64,
+    /// Their bytes.
+    pub held_bytes: u64,
+    /// What its files take of the disk; they are allocated ahead.
+    pub disk_bytes: u64,
+    /// What it may hold.
+    pub capacity_bytes: Option<u64>,
+    /// The process that has it now.
+    pub in_use_by: Option<String>,
+    /// What is wrong with it, so that it holds nothing.
+    pub damage: Option<String>,
+}
+
+/// What lies in a folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// What is ours.
+    pub parts: Vec<Part>,
+    /// What is not.
+    pub foreign: Vec<String>,
+}
+
+/// What came of comparing a part with its checksums.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Its sub-folder.
+    pub name: String,
+    /// How many samples were compared.
+    pub checked: u64,
+    /// Their bytes.
+    pub checked_bytes: u64,
+    /// What is not as it was kept.
+    pub damaged: Vec<String>,
+    /// Why nothing was compared.
+    pub unchecked: Option<String>,
+}
+
+/// What came of emptying a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cleared {
+    /// Its sub-folder.
+    pub name: String,
+    /// What the disk has again.
+    pub freed_bytes: u64,
+    /// Why something is still there.
+    pub left: Option<String>,
+}
+
+/// A folder that carries a mark of ours.
+pub struct Cache(Marked);
+
+/// Each kind, with what it needs.
+enum Marked {
+    Tiers(Tiers),
+}
+
+impl Cache {
+    /// Finds out what a folder is. Those that others own or may write to are refused unless they are trusted.
+    pub fn find(path: &Path, trusted: bool) -> Result<Self, CacheError> {
+        if !path.is_dir() {
+            let path = path.to_owned();
+            return Err(match path.symlink_metadata() {
+                Ok(_) => CacheError::Disk(DiskError::NotAFolder { path }),
+                Err(_) => CacheError::Missing { path },
+            });
+        }
+        match Tiers::find(path, trusted) {
+            Ok(tiers) => Ok(Self(Marked::Tiers(tiers))),
+            Err(DiskError::NotOurs { path }) => Err(CacheError::Unmarked { path }),
+            Err(error) => Err(CacheError::Disk(error)),
+        }
+    }
+
+    /// What it is for.
+    pub fn kind(&self) -> Kind {
+        match self.0 {
+            Marked::Tiers(_) => Kind::Tiers,
+        }
+    }
+
+    /// What lies in it.
+    pub fn status(&self) -> Result<Status, CacheError> {
+        match &self.0 {
+            Marked::Tiers(tiers) => tiers.status().map_err(CacheError::Disk),
+        }
+    }
+
+    /// Compares what it holds with its checksums. A job that starts meanwhile may find a part in use, and go without it.
+    pub fn verify(&self) -> Result<Vec<Check>, CacheError> {
+        match &self.0 {
+            Marked::Tiers(tiers) => tiers.verify().map_err(CacheError::Disk),
+        }
+    }
+
+    /// Deletes what nobody uses; the folder and its mark stay.
+    pub fn clear(&self) -> Result<Vec<Cleared>, CacheError> {
+        match &self.0 {
+            Marked::Tiers(tiers) => Ok(tiers.clear()),
+        }
+    }
+}
