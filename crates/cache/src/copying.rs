@@ -126,6 +126,7 @@ pub fn find(tiers: &[Tier], key: Key) -> Option<usize> {
 }
 
 /// Where a copy goes.
+#[derive(Clone, Copy)]
 struct Place<'a> {
     tier: &'a Tier,
     is_first: bool,
@@ -258,9 +259,8 @@ fn remember(tier: &Tier, wanted: Wanted<'_>, checksum: u64) {
     let size_bytes = wanted.identity.size_bytes;
     let said = format!("{key}.{size_bytes:x}.{checksum:016x}");
     match symlinkat(said.as_str(), CWD, name.as_c_str()) {
-        Ok(()) => return,
         Err(Errno::EXIST) => {}
-        Err(_) => return,
+        Ok(()) | Err(_) => return,
     }
     if let Some(before) = note(name.as_c_str())
         && before.key != wanted.key

@@ -7,7 +7,7 @@ use twox_hash::{XxHash3_64, XxHash3_128};
 /// Two writes within a tick of a storage's clock leave the same times. No clock in use ticks slower than this, but for those
 /// that count whole seconds.
 const RESTED_NS: i64 = 1_000_000_000;
-/// FAT counts by two seconds, MooseFS and ext3 by one.
+/// FAT counts by two seconds, `MooseFS` and ext3 by one.
 const RESTED_WHOLE_SECONDS_NS: i64 = 2_000_000_000;
 
 /// The number of characters that a key has in a file's name.

@@ -36,7 +36,7 @@ impl Shared {
     pub fn map(file: impl AsFd, from_bytes: u64, words: usize) -> io::Result<Self> {
         let len_bytes = words as u64 * WORD_BYTES;
         let size_bytes = fstat(&file)?.st_size.cast_unsigned();
-        let is_whole = from_bytes % PAGE_BYTES == 0 && words > 0;
+        let is_whole = from_bytes.is_multiple_of(PAGE_BYTES) && words > 0;
         if !is_whole || from_bytes.saturating_add(len_bytes) > size_bytes {
             return Err(Errno::INVAL.into());
         }
@@ -75,7 +75,7 @@ impl Drop for Shared {
 pub fn make(path: impl Arg, head: &[u8], len_bytes: u64) -> io::Result<()> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = openat(rustix::fs::CWD, path, flags, Mode::RUSR | Mode::WUSR)?;
-    let zeros = [0; 1 << 16];
+    let zeros = [0; 1 << 14];
     let mut done_bytes = write_at(&file, head, 0)?;
     while done_bytes < len_bytes {
         let next_bytes = (len_bytes - done_bytes).min(zeros.len() as u64);

@@ -14,7 +14,7 @@ mod sweep;
 mod table;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -66,7 +66,7 @@ pub fn status<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>)
 /// `library` what `foresee run` preloads, where that is not beside the program.
 pub fn status_of<T: Into<OsString> + Clone>(
     program: Vec<OsString>,
-    library: Option<PathBuf>,
+    library: Option<&Path>,
     arguments: impl IntoIterator<Item = T>,
 ) -> u8 {
     let given: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
@@ -89,7 +89,7 @@ pub fn status_of<T: Into<OsString> + Clone>(
             Command::Cache(arguments) => {
                 cache::run(&arguments).map(|is_done| if is_done { SUCCESS } else { FAILED })
             }
-            Command::Run(arguments) => run::run(&arguments, library.as_deref()),
+            Command::Run(arguments) => run::run(&arguments, library),
         },
         // Help and version; whoever reads them may have gone away.
         Err(asked) if !asked.use_stderr() => asked

@@ -34,13 +34,14 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Runs the `foresee` command, which `program` starts again, and whose library is `library`; returns its exit code.
 #[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "made for the call")]
 fn run_command(
     py: Python<'_>,
     program: Vec<OsString>,
     library: PathBuf,
     arguments: Vec<OsString>,
 ) -> u8 {
-    py.detach(|| foresee_cli::status_of(program, Some(library), arguments))
+    py.detach(|| foresee_cli::status_of(program, Some(&library), arguments))
 }
 
 #[pymodule]

@@ -83,7 +83,7 @@ pub(super) fn drive(
     cache: &Cache,
     process: BorrowedFd<'_>,
     threads: usize,
-) -> anyhow::Result<()> {
+) {
     let Course {
         files,
         engine,
@@ -131,10 +131,11 @@ pub(super) fn drive(
                 }
             });
         }
-        driver.drive(orders, &done, process);
+        driver.drive(&orders, &done, process);
         stop.store(true, std::sync::atomic::Ordering::Release);
+        // Threads end when nothing more can be ordered.
+        drop(orders);
     });
-    Ok(())
 }
 
 fn read_index(read: &Read) -> usize {
@@ -147,7 +148,7 @@ fn next(queue: &Mutex<Receiver<Read>>) -> Option<Read> {
 }
 
 impl Driver<'_> {
-    fn drive(&mut self, orders: SyncSender<Read>, done: &Receiver<Done>, process: BorrowedFd<'_>) {
+    fn drive(&mut self, orders: &SyncSender<Read>, done: &Receiver<Done>, process: BorrowedFd<'_>) {
         loop {
             while let Ok(done) = done.try_recv() {
                 self.complete(&done);
@@ -160,7 +161,7 @@ impl Driver<'_> {
                 return;
             }
             self.pass();
-            self.ask(&orders);
+            self.ask(orders);
             if self.is_done && self.under_way == 0 && self.following.len() == 0 {
                 return;
             }

@@ -118,7 +118,8 @@ fn guide(
     let run = Run::open(run_path)?;
     let cache = Cache::open(run.settings())?;
     let course = order::course(guidance, run.settings(), &cache)?;
-    driver::drive(course, &run, &cache, process.as_fd(), threads)
+    driver::drive(course, &run, &cache, process.as_fd(), threads);
+    Ok(())
 }
 
 /// One line on the stream that the program has for errors, opened for just that: the guide keeps none.

@@ -65,7 +65,7 @@ pub(super) fn course(
     let count = u32::try_from(files.len()).context("too many files")?;
     let orders = Orders::new(shuffle, count, epochs)?;
     let held = held(&files, cache);
-    let brief = brief(guidance, settings, &files, orders, held)?;
+    let brief = brief(guidance, settings, &files, orders, &held)?;
     let rank = Rank(guidance.rank.unwrap_or(0));
     let policy = by_name("foresee").context("no policy")?;
     let part = policy
@@ -91,7 +91,7 @@ fn brief(
     settings: &Settings,
     files: &[File],
     orders: Orders,
-    held: Vec<(SampleId, TierId)>,
+    held: &[(SampleId, TierId)],
 ) -> anyhow::Result<Brief> {
     let world = guidance.rank.map_or(1, |_| guidance.ranks);
     let layout = Layout::new(LayoutSpec {
@@ -127,7 +127,7 @@ fn brief(
         assignment: Assignment::Order,
         peers: false,
         start: Mark::START,
-        held: Held::by_rank(rank, &held),
+        held: Held::by_rank(rank, held),
     })
 }
 
@@ -201,14 +201,13 @@ fn listed(
             lists.push(Vec::new());
             continue;
         }
-        let sample = match known.get(line) {
-            Some(sample) => *sample,
-            None => {
-                let sample = SampleId(u32::try_from(files.len())?);
-                files.push(file(root, folder.join(line))?);
-                known.insert(line, sample);
-                sample
-            }
+        let sample = if let Some(sample) = known.get(line) {
+            *sample
+        } else {
+            let sample = SampleId(u32::try_from(files.len())?);
+            files.push(file(root, folder.join(line))?);
+            known.insert(line, sample);
+            sample
         };
         if let Some(last) = lists.last_mut() {
             last.push(sample);
