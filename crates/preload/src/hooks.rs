@@ -3,8 +3,16 @@
 //!
 //! What holds for all: no work when the library is loaded; `errno` is what the program's own call left, as all else is done
 //! by raw system calls; what panics ends as if the library were not there; functions with a variable number of arguments
-//! have a fixed one here, which x86_64 and aarch64 pass alike. Programs are started as ever: `exec` is not hooked.
+//! have a fixed one here, which `x86_64` and aarch64 pass alike. Programs are started as ever: `exec` is not hooked.
 #![allow(unsafe_code, reason = "the edge to C; every block says why")]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "in the table of hooks one note, before it, is for all calls of the next library"
+)]
+#![allow(
+    clippy::cast_ptr_alignment,
+    reason = "descriptors in messages are read unaligned"
+)]
 #![allow(
     clippy::missing_safety_doc,
     clippy::similar_names,

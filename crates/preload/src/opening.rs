@@ -206,18 +206,13 @@ fn open_file(
         // Closed first, so that the copy gets its number.
         drop(opened);
         return open_copy(session, call.flags, covered)
-            .or_else(|| at_source(session, call, covered, real()?));
+            .or_else(|| Some(at_source(session, call, covered, real()?)));
     }
-    at_source(session, call, covered, opened)
+    Some(at_source(session, call, covered, opened))
 }
 
 /// The program's descriptor stays at the source.
-fn at_source(
-    session: &Session,
-    call: Call<'_>,
-    covered: Covered,
-    opened: OwnedFd,
-) -> Option<OwnedFd> {
+fn at_source(session: &Session, call: Call<'_>, covered: Covered, opened: OwnedFd) -> OwnedFd {
     let kind = if covered.look.size_bytes > SMALL_BYTES {
         let private = call.flags.contains(OFlags::CLOEXEC);
         Kind::Large { private }
@@ -225,7 +220,7 @@ fn at_source(
         Kind::Source
     };
     enter(session, opened.as_raw_fd(), kind, covered);
-    Some(opened)
+    opened
 }
 
 /// Opens a copy for the program.

@@ -24,6 +24,7 @@ fn look_of(found: &stat) -> Look {
 /// Puts the source's file in the place of its copy.
 #[allow(
     clippy::unnecessary_cast,
+    clippy::cast_lossless,
     clippy::cast_possible_wrap,
     reason = "types of fields differ between machines"
 )]

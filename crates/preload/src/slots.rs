@@ -219,9 +219,8 @@ impl Slot {
         let state = self.state.load(Acquire);
         match state & KIND {
             COPY => Some(Reading::Copy(((state & TIER) >> TIER_SHIFT) as usize)),
-            SOURCE => Some(Reading::Source),
             LARGE if state & FIXED == 0 => Some(Reading::Large),
-            LARGE => Some(Reading::Source),
+            SOURCE | LARGE => Some(Reading::Source),
             _ => None,
         }
     }
