@@ -253,5 +253,7 @@ def lasting(hosts: int, mbit: int, host_mbit: int) -> Iterator[Cluster]:
 
 
 def environment() -> dict[str, str]:
-    """For a command on the head: nothing of a SLURM job that this process may be in."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+    """For a command on the head: nothing of a SLURM job that this process may be in. What it starts shows whose it is,
+    also where SLURM starts it."""
+    common = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+    return {**common, "FORESEE_NETWORK": NAME}
