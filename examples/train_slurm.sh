@@ -16,13 +16,19 @@ folder=${FORESEE_EXAMPLE:-$SLURM_SUBMIT_DIR/examples}
 state=${FORESEE_STATE:-$SLURM_SUBMIT_DIR/train-$SLURM_JOB_ID.pt}
 again=${state%.*}.again
 
-# Each rank keeps 2 GiB in memory, and the ranks of a host 100 GiB on its own disk.
-export FORESEE_TIER_0_KIND=${FORESEE_TIER_0_KIND:-memory}
-export FORESEE_TIER_0_CAPACITY=${FORESEE_TIER_0_CAPACITY:-2 GiB}
+# Each rank keeps 2 GiB in memory, and 50 GiB on its host's own disk; a foresee.toml that is named says something else.
+if [ -z "${FORESEE_CONFIG:-}" ]; then
+    export FORESEE_TIER_0_KIND=memory FORESEE_TIER_0_CAPACITY="2 GiB"
+    # In quotes: each rank looks where the disk of its host is.
+    export FORESEE_TIER_1_KIND=disk FORESEE_TIER_1_CAPACITY="50 GiB" FORESEE_TIER_1_PATH='${node-local|/tmp}/foresee'
+fi
 
 rm -f "$again"
-# A rank that fails ends the others, too: none of them could go on without it.
-srun --kill-on-bad-exit=1 "${PYTHON:-python3}" "$folder/train_slurm.py" --state "$state" "$@" || exit
+# A rank that fails ends the others, too: none of them could go on without it. Ranks whose slurmstepd is killed, of which SLURM
+# loses sight, get SIGTERM from the kernel (setpriv), so that all of them stop in order; srun then waits a minute for its
+# word on them.
+srun --kill-on-bad-exit=1 --wait=60 setpriv --pdeathsig TERM \
+    "${PYTHON:-python3}" "$folder/train_slurm.py" --state "$state" "$@" || exit
 # Stopped before it was done: from the queue again. Who cancels the job ends this script before it gets here.
 if [ -e "$again" ]; then
     scontrol requeue "$SLURM_JOB_ID"

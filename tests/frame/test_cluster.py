@@ -215,7 +215,13 @@ def test_a_job_that_is_ended_leaves_nothing_but_a_cache_that_is_whole(up, end):
     before = around(found.hosts)
     rank = f"{sys.executable} -B {ENDLESS} {up.shared / 'samples'} {cache} {marks}"
     options = ("--parsable", "--nodes=2", "--ntasks-per-node=2", "--output=/dev/null", "--time=60")
-    sent = run("run", "sbatch", *options, f"--wrap=exec srun setpriv --pdeathsig TERM {rank}", FORESEE_PEERS_SECRET="a secret of this test")
+    sent = run(
+        "run",
+        "sbatch",
+        *options,
+        f"--wrap=exec srun setpriv --pdeathsig TERM {rank}",
+        FORESEE_PEERS_SECRET="a secret of this test",
+    )
     assert sent.returncode == 0, sent.stderr
     until(lambda: len(list((up.view / marks.name).iterdir())) == RANKS, "the ranks did not start")
     assert len(ranks_running()) == RANKS
