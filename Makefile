@@ -29,7 +29,6 @@ test: ## run all tests: the crates', those of schedules, the command's, the repo
 	cargo build --package foresee-cli --bin foresee --package foresee-python --package foresee-preload --lib
 	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/debug") && \
 	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PACKAGE="$$package" "$$venv/bin/python" -I -m pytest
-	@$(MAKE) --no-print-directory test-run
 	@$(MAKE) --no-print-directory test-torch
 
 # Shuttle runs each test under 10,000 schedules; bugs put in on purpose must at least still apply (see `planted`).
@@ -82,12 +81,11 @@ test-torch: ## run the tests with torch; FORESEE_SKIP_TORCH=1 leaves them out
 	@if [ "$(FORESEE_SKIP_TORCH)" = 1 ]; then \
 		echo "foresee: SKIPPED the tests with torch (tests/torch): FORESEE_SKIP_TORCH=1"; exit 0; fi; \
 	set -e; tools/setup.sh build >/dev/null; \
-	cargo build --package foresee-cli --bin foresee --package foresee-python --package foresee-preload --lib; \
+	cargo build --package foresee-cli --bin foresee --package foresee-python --lib; \
 	python="$(FORESEE_TORCH_PYTHON)"; \
 	if [ -z "$$python" ]; then python=$$(tools/setup.sh torch)/bin/python; fi; \
 	package=$$(tools/package.sh "$(BUILD_DIR)/debug"); \
-	FORESEE_PACKAGE="$$package" "$$python" -I -m pytest tests/torch; \
-	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" "$$python" -I -m pytest tests/run/test_programs.py -k "torch or loader"
+	FORESEE_PACKAGE="$$package" "$$python" -I -m pytest tests/torch
 
 # The whole way of a newcomer, in a Debian made for it. What is named by FRESH must not be there yet.
 FRESH := $(BUILD_DIR)/fresh

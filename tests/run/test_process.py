@@ -217,7 +217,7 @@ def test_what_a_killed_process_reserved_is_free_again(run):
 
 
 def test_a_claim_of_a_killed_process_does_not_keep_others_from_copying(run):
-    """A claim under a file's own key, of nobody: it is waited for, then taken away, and the file is copied later."""
+    """A claim under a file's own key, of nobody, is taken away, and the file is copied by the first or the second that wants it."""
     path = run.source / "class0" / "0000.bin"
     run("cat", path)
     copy = next(each for each in (run.cache / "files").rglob("*") if each.is_file())
@@ -229,7 +229,8 @@ def test_a_claim_of_a_killed_process_does_not_keep_others_from_copying(run):
         ran = [run("md5sum", path) for _ in range(2)]
         other.kill()
     plain = run.plainly("md5sum", path)
-    assert [(each.stdout, each.copies) for each in ran] == [(plain.stdout, 0), (plain.stdout, 1)]
+    assert [each.stdout for each in ran] == [plain.stdout] * 2
+    assert sum(each.copies for each in ran) == 1
 
 
 def test_the_cache_of_another_user_is_of_no_use(source, tmp_path):
