@@ -57,7 +57,7 @@ fuzz: ## fuzz what reads bytes of other ranks: frames and handshakes; SECONDS_EA
 	@tools/setup.sh build >/dev/null
 	@tools/fuzz.sh "$(SECONDS_EACH)"
 
-# Other people's programs under `foresee run`; those that need torch are run by `test-torch`.
+# Other people's programs under `foresee run`. Those that need torch are skipped here.
 .PHONY: test-run
 test-run: ## run the tests of `foresee run`, with other people's programs
 	@tools/setup.sh build tools >/dev/null

@@ -65,7 +65,7 @@ def test_the_order_of_torchs_sampler_is_known(tmp_path):
         path.write_bytes(content(number, 5000))
     rest()
     paths = sorted(str(path.relative_to(source)) for path in source.rglob("*.jpg"))
-    torch = pytest.importorskip("torch", reason="needs torch: make test-torch")
+    torch = pytest.importorskip("torch", reason="needs torch")
     orders = [torch.randperm(8, generator=torch.Generator().manual_seed(5 + epoch)).tolist() for epoch in range(3)]
     order = tmp_path / "order"
     order.write_text("\n".join(paths[index] for each in orders for index in each) + "\n")

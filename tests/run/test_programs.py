@@ -67,7 +67,7 @@ def compared(run: Runner, program: list, tmp_path: Path) -> None:
 def test_python_programs(name, tmp_path):
     module = NEEDS.get(name)
     if module and importlib.util.find_spec(module) is None:
-        pytest.skip(f"needs {module}: make test-run-programs, or make test-torch")
+        pytest.skip(f"needs {module}")
     source = tmp_path / "source"
     program = [sys.executable, "-W", "ignore", HERE / "programs.py"]
     count = max(4, FILES // 50) if name == "h5py" else FILES
