@@ -26,7 +26,7 @@ test: ## run all tests: the crates', those of schedules, the command's, the repo
 	@tools/setup.sh build venv browser tools >/dev/null
 	cargo test --workspace
 	@$(MAKE) --no-print-directory test-schedules
-	cargo build --package foresee-cli --bin foresee --package foresee-python --lib
+	cargo build --package foresee-cli --bin foresee --package foresee-python --package foresee-preload --lib
 	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/debug") && \
 	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PACKAGE="$$package" "$$venv/bin/python" -I -m pytest
 	@$(MAKE) --no-print-directory test-torch
@@ -57,13 +57,31 @@ fuzz: ## fuzz what reads bytes of other ranks: frames and handshakes; SECONDS_EA
 	@tools/setup.sh build >/dev/null
 	@tools/fuzz.sh "$(SECONDS_EACH)"
 
+# Other people's programs under `foresee run`. Those that need torch are skipped here.
+.PHONY: test-run
+test-run: ## run the tests of `foresee run`, with other people's programs
+	@tools/setup.sh build tools >/dev/null
+	cargo build --package foresee-cli --bin foresee --package foresee-preload --lib
+	@python=$$(tools/setup.sh run)/bin/python && \
+	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" "$$python" -I -m pytest tests/run
+
+# tf.data and DALI take gigabytes: what `make bench-setup` installed is used, or FORESEE_BENCH_PYTHON.
+.PHONY: test-frameworks
+test-frameworks: ## run tf.data and DALI under `foresee run`, where `make bench-setup` installed them
+	@tools/setup.sh build >/dev/null
+	cargo build --package foresee-cli --bin foresee --package foresee-preload --lib
+	@set -e; python="$(FORESEE_BENCH_PYTHON)"; \
+	if [ -z "$$python" ]; then python=$$(tools/setup.sh bench-or-venv)/bin/python; fi; \
+	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PROGRAM_PYTHON="$$python" \
+	$$(tools/setup.sh run)/bin/python -I -m pytest tests/run/test_frameworks.py
+
 # What torch needs takes 3 GB: an environment of its own, only for this. FORESEE_TORCH_PYTHON names one that is there.
 .PHONY: test-torch
 test-torch: ## run the tests with torch; FORESEE_SKIP_TORCH=1 leaves them out
 	@if [ "$(FORESEE_SKIP_TORCH)" = 1 ]; then \
 		echo "foresee: SKIPPED the tests with torch (tests/torch): FORESEE_SKIP_TORCH=1"; exit 0; fi; \
 	set -e; tools/setup.sh build >/dev/null; \
-	cargo build --package foresee-python --lib; \
+	cargo build --package foresee-cli --bin foresee --package foresee-python --lib; \
 	python="$(FORESEE_TORCH_PYTHON)"; \
 	if [ -z "$$python" ]; then python=$$(tools/setup.sh torch)/bin/python; fi; \
 	package=$$(tools/package.sh "$(BUILD_DIR)/debug"); \

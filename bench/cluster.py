@@ -38,6 +38,8 @@ CPUS, MEMORY_MB = 8, 4096
 READY_S_MAX = 30.0
 # A job that ends, or is ended, gets so long before it is killed.
 KILL_WAIT_S = 10
+# A job that was requeued waits so long before it starts again: as long as its credentials hold, 120 s by default.
+REQUEUE_WAIT_S = 10
 
 PROLOG = """#!/bin/sh
 mkdir -p -m 700 "{local}/job-$SLURM_JOB_ID"
@@ -176,7 +178,8 @@ class Cluster:
         yield "ClusterName=foresee"
         yield f"SlurmctldHost={self.head.what}({self.head.address})"
         yield from ("SlurmUser=root", "SlurmdUser=root")
-        yield from ("AuthType=auth/munge", f"AuthInfo=socket={self.root / 'munge' / 'socket'}")
+        socket = self.root / "munge" / "socket"
+        yield from ("AuthType=auth/munge", f"AuthInfo=socket={socket},cred_expire={REQUEUE_WAIT_S}")
         yield f"StateSaveLocation={slurm / 'state'}"
         yield f"SlurmdSpoolDir={slurm / 'spool-%n'}"
         yield from (f"SlurmctldPidFile={slurm / 'slurmctld.pid'}", f"SlurmdPidFile={slurm / 'slurmd-%n.pid'}")
@@ -250,5 +253,7 @@ def lasting(hosts: int, mbit: int, host_mbit: int) -> Iterator[Cluster]:
 
 
 def environment() -> dict[str, str]:
-    """For a command on the head: nothing of a SLURM job that this process may be in."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+    """For a command on the head: nothing of a SLURM job that this process may be in. What it starts shows whose it is,
+    also where SLURM starts it."""
+    common = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+    return {**common, "FORESEE_NETWORK": NAME}

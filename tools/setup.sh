@@ -5,11 +5,12 @@
 #   tools/setup.sh lint     rustfmt and clippy
 #   tools/setup.sh venv     a virtual environment with tools/requirements-test.txt; prints its path
 #   tools/setup.sh torch    the same with tools/requirements-torch.txt, 3 GB; alone, not with venv
+#   tools/setup.sh run      as venv, with what tests/run reads files with (h5py, Arrow); alone
 #   tools/setup.sh bench    an environment with the loaders to compare with, tools/requirements-bench.txt, 9 GB; alone. A
 #                           loader that cannot be installed is named and left out; the next call tries it again
 #   tools/setup.sh bench-or-venv    the path of bench's environment if it was made, else as venv; alone
 #   tools/setup.sh browser  Chromium, for the tests of reports; where there is none they are skipped, so this never fails
-#   tools/setup.sh tools    strace, git, Open MPI, MPICH and, for root, MooseFS and SLURM, for the tests that want them; as browser
+#   tools/setup.sh tools    strace, git, g++, musl, Open MPI, MPICH and, for root, MooseFS and SLURM, for the tests that want them; as browser
 #   tools/setup.sh fresh    debootstrap and git, for `make fresh`
 #
 # Words can be combined, so that one apt-get run (or one line) covers all missing packages. Only the path of the
@@ -174,6 +175,8 @@ ensure_tools() {
     packages=
     have strace || packages=" strace"
     have git || packages="$packages git"
+    have g++ || packages="$packages g++"
+    have musl-gcc || packages="$packages musl-tools"
     [ -z "$packages" ] || try_packages "the tests that need one of these are skipped:$packages" || :
     # Both at once: each has launchers and libraries of its own names.
     packages=
@@ -261,9 +264,9 @@ build_venv() {
         return 0
     fi
     # Wheels only: a source build would run code that no hash covers. What torch brings along differs by machine, so its
-    # pins have no hashes.
+    # pins have no hashes; nor have those of what is only run, in tests of other people's programs.
     hashes=--require-hashes
-    [ "$want_torch" = 0 ] || hashes=
+    [ "$want_torch" = 0 ] && [ "$want_run" = 0 ] || hashes=
     # shellcheck disable=SC2086 # one plain word, or none
     "$venv/bin/python" -I -m pip install --quiet --disable-pip-version-check --no-input \
         $hashes --only-binary :all: -r "$requirements" >&2 ||
@@ -335,9 +338,9 @@ ensure_venv() {
 
 # ---------------------------------------------------------------------------------------------------------------------
 
-want_build=0 want_lint=0 want_venv=0 want_browser=0 want_torch=0 want_bench=0 want_tools=0 want_fresh=0
+want_build=0 want_lint=0 want_venv=0 want_browser=0 want_torch=0 want_run=0 want_bench=0 want_tools=0 want_fresh=0
 updated=0 without=
-words="build, lint, venv, torch, bench, bench-or-venv, browser, tools, fresh"
+words="build, lint, venv, torch, run, bench, bench-or-venv, browser, tools, fresh"
 [ $# -gt 0 ] || die "usage: tools/setup.sh WORD ..., of $words"
 for word in "$@"; do
     case $word in
@@ -348,6 +351,10 @@ for word in "$@"; do
             want_venv=1 want_torch=1
             requirements=$root/tools/requirements-torch.txt
             without=", or leave these tests out with FORESEE_SKIP_TORCH=1"
+            ;;
+        run)
+            want_venv=1 want_run=1
+            requirements=$root/tools/requirements-run.txt
             ;;
         bench)
             want_venv=1 want_bench=1

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from pathlib import Path
 
 
 def main() -> int:
@@ -10,7 +11,9 @@ def main() -> int:
     from . import _native
 
     again = [sys.executable, "-m", "foresee._command"]
-    return _native.run_command(again, ["foresee", *sys.argv[1:]])
+    # What `foresee run` preloads comes with the package.
+    library = Path(__file__).with_name("libforesee_preload.so")
+    return _native.run_command(again, str(library), ["foresee", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

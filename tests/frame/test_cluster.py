@@ -16,11 +16,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests"), str(ROOT / "bench")]
 import cluster
-from left import left_behind
+from left import left_behind, processes
 
 BUILD_DIR = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 PACKAGE = ROOT / os.environ.get("FORESEE_PACKAGE", BUILD_DIR / "debug" / "python")
+BINARY = ROOT / os.environ.get("FORESEE_BIN", BUILD_DIR / "debug" / "foresee")
 SCRIPT = ROOT / "tools" / "cluster.sh"
+ENDLESS = ROOT / "tests" / "slurm_endless.py"
 NAME = "foresee-cluster"
 SAMPLES, RANKS, EPOCHS = 320, 4, 3
 #: Of one size, so that what fits is easily said: 1.02 times the dataset in the tiers of all ranks.
@@ -157,6 +159,82 @@ def test_local_batches_under_srun_keep_the_set_of_each_step(up):
     dealt = [sorted(index for rank in got for index, _ in rank["steps"][at]) for at in range(len(got[0]["steps"]))]
     alone = in_order()
     assert dealt == [sorted(index for rank in alone for index in rank[at]) for at in range(len(alone[0]))]
+
+
+def until(done, what: str) -> None:
+    deadline = time.monotonic() + 90
+    while not done():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+def ranks_running() -> list[str]:
+    # Not srun, which has the same words behind it.
+    return [line for line in processes(NAME) if line.startswith(f"{sys.executable} -B {ENDLESS}")]
+
+
+def around(hosts: list) -> list:
+    """All that a job could leave around it: mounts of hosts, files of theirs, namespaces, memory with a name."""
+    mounts = [Path(f"/proc/{host.holder_pid}/mounts").read_text() for host in hosts]
+    disks = [sorted(path.name for path in host.view(cluster.Cluster.found().local).iterdir()) for host in hosts]
+    named = [path.name for folder in ("/run/netns", "/dev/shm") for path in Path(folder).glob("*foresee*")]
+    return [mounts, disks, sorted(named)]
+
+
+def cancel(job: str, _hosts: list) -> None:
+    assert run("run", "scancel", job).returncode == 0
+
+
+def reach_the_time_limit(job: str, _hosts: list) -> None:
+    # Limits are whole minutes; one that is over is as good as a minute of waiting.
+    done = run("run", "scontrol", "update", f"JobId={job}", "EndTime=now")
+    assert done.returncode == 0, done.stderr
+
+
+def kill_slurmstepd(job: str, hosts: list) -> None:
+    """Of the second host: its ranks end with it. The others go on without them, until the job is cancelled."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes().decode()
+            is_on_host = (folder / "ns" / "net").readlink() == Path(f"/proc/{hosts[1].holder_pid}/ns/net").readlink()
+        except OSError:
+            continue
+        if is_on_host and line.startswith("slurmstepd"):
+            os.kill(int(folder.name), signal.SIGKILL)
+    until(lambda: len(ranks_running()) == RANKS // 2, "the ranks of the host did not end")
+    cancel(job, hosts)
+
+
+@pytest.mark.parametrize("end", [cancel, reach_the_time_limit, kill_slurmstepd])
+def test_a_job_that_is_ended_leaves_nothing_but_a_cache_that_is_whole(up, end):
+    found = cluster.Cluster.found()
+    cache, marks = found.local / "cache", up.shared / f"marks-{end.__name__}"
+    (up.view / marks.name).mkdir()
+    for host in found.hosts:
+        host.view(cache).mkdir(mode=0o700, exist_ok=True)
+    before = around(found.hosts)
+    rank = f"{sys.executable} -B {ENDLESS} {up.shared / 'samples'} {cache} {marks}"
+    options = ("--parsable", "--nodes=2", "--ntasks-per-node=2", "--output=/dev/null", "--time=60")
+    sent = run(
+        "run",
+        "sbatch",
+        *options,
+        f"--wrap=exec srun setpriv --pdeathsig TERM {rank}",
+        FORESEE_PEERS_SECRET="a secret of this test",
+    )
+    assert sent.returncode == 0, sent.stderr
+    until(lambda: len(list((up.view / marks.name).iterdir())) == RANKS, "the ranks did not start")
+    assert len(ranks_running()) == RANKS
+
+    end(sent.stdout.strip(), found.hosts)
+
+    until(lambda: run("run", "squeue", "--noheader").stdout == "", "the job did not end")
+    until(lambda: ranks_running() == [], "ranks were left")
+    until(lambda: around(found.hosts) == before, "something was left")
+    for host in found.hosts:
+        verified = json.loads(host.run(BINARY, "cache", "verify", cache, "--json"))
+        assert verified["whole"]
+        assert sum(part["checked"] for part in verified["parts"]) > 0
 
 
 def test_a_second_cluster_is_refused(up):

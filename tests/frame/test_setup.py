@@ -38,7 +38,8 @@ for word in "$@"; do
         gcc) printf '#!/bin/sh\\necho /lib/crt1.o\\n' >"$bin/cc" && chmod +x "$bin/cc" ;;
         cmake | nasm) printf '#!/bin/sh\\n' >"$bin/$word" && chmod +x "$bin/$word" ;;
         python3-venv) : >"$machine/ensurepip" ;;
-        chromium | strace | git | debootstrap) printf '#!/bin/sh\\n' >"$bin/$word" && chmod +x "$bin/$word" ;;
+        chromium | strace | git | g++ | debootstrap) printf '#!/bin/sh\\n' >"$bin/$word" && chmod +x "$bin/$word" ;;
+        musl-tools) printf '#!/bin/sh\\n' >"$bin/musl-gcc" && chmod +x "$bin/musl-gcc" ;;
         openmpi-bin) printf '#!/bin/sh\\n' >"$bin/mpirun.openmpi" && chmod +x "$bin/mpirun.openmpi" ;;
         mpich) printf '#!/bin/sh\\n' >"$bin/mpirun.mpich" && chmod +x "$bin/mpirun.mpich" ;;
         moosefs-master) printf '#!/bin/sh\\n' >"$bin/mfsmaster" && chmod +x "$bin/mfsmaster" ;;
@@ -296,7 +297,7 @@ def test_root_installs_what_tests_look_with_from_outside(machine):
     assert done.returncode == 0, done.stderr
     update, tools, mpi, moosefs, slurm = machine.calls()
     assert update == UPDATE
-    assert tools.endswith(" strace git")
+    assert tools.endswith(" strace git g++ musl-tools")
     assert mpi.endswith(MPI)
     assert moosefs.endswith(MOOSEFS)
     assert slurm.endswith(" slurm-wlm munge")
@@ -310,7 +311,7 @@ def test_who_is_not_root_needs_no_shared_file_system(machine):
     done = machine.setup("tools")
     assert done.returncode == 0, done.stderr
     tools, mpi = (call for call in machine.calls() if call.startswith("apt-get install"))
-    assert tools.endswith(" strace git")
+    assert tools.endswith(" strace git g++ musl-tools")
     assert mpi.endswith(MPI)
 
 

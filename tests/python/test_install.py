@@ -51,3 +51,14 @@ def test_the_command_comes_along(installed):
     assert ran.returncode == 0 and ran.stdout.startswith("foresee "), ran.stderr
     ran = run(command, "simulate", "nowhere.toml", env=environment)
     assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.startswith("foresee: nowhere.toml: no such file")
+
+
+def test_programs_run_with_the_library_that_comes_along(installed, tmp_path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").write_text("words")
+    words = ("run", "--source", tmp_path / "source", "--cache", tmp_path / "cache", "--quota", "1MB", "--stats", "--")
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    ran = run(installed / "bin" / "foresee", *words, "cat", tmp_path / "source" / "file", env=environment)
+    assert (ran.returncode, ran.stdout) == (0, "words")
+    # Too young to be copied, but seen.
+    assert "source: 1 opens" in ran.stderr, ran.stderr

@@ -7,12 +7,14 @@ mod histograms;
 mod plan;
 mod progress;
 mod report;
+mod run;
 mod runs;
 mod simulate;
 mod sweep;
 mod table;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -45,6 +47,8 @@ enum Command {
     Report(runs::Arguments),
     /// Look after a folder that jobs cache samples in: what it holds, whether that is whole, emptying it.
     Cache(cache::Arguments),
+    /// Run a program, unchanged, with copies of what it reads on faster storage.
+    Run(run::Arguments),
 }
 
 /// Runs the command; `arguments` begin with its name.
@@ -55,12 +59,14 @@ pub fn run<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) ->
 /// The same for those who need the exit code as a number.
 pub fn status<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> u8 {
     let program = std::env::current_exe().map(|path| vec![path.into_os_string()]);
-    status_of(program.unwrap_or_default(), arguments)
+    status_of(program.unwrap_or_default(), None, arguments)
 }
 
-/// The same where the command is part of another program: `program` is what starts it again, before its arguments.
+/// The same where the command is part of another program: `program` is what starts it again, before its arguments, and
+/// `library` what `foresee run` preloads, where that is not beside the program.
 pub fn status_of<T: Into<OsString> + Clone>(
     program: Vec<OsString>,
+    library: Option<&Path>,
     arguments: impl IntoIterator<Item = T>,
 ) -> u8 {
     let given: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
@@ -83,6 +89,7 @@ pub fn status_of<T: Into<OsString> + Clone>(
             Command::Cache(arguments) => {
                 cache::run(&arguments).map(|is_done| if is_done { SUCCESS } else { FAILED })
             }
+            Command::Run(arguments) => run::run(&arguments, library),
         },
         // Help and version; whoever reads them may have gone away.
         Err(asked) if !asked.use_stderr() => asked

@@ -168,26 +168,32 @@ impl CatalogFolder {
 }
 
 impl Config {
-    /// The configuration in this file, whatever the environment says.
+    /// The configuration in this file, as if no variable were set.
     pub fn load(path: &Path) -> Result<Self, InputError> {
         Self::parse(path, &reader::read_text(path, "configuration")?)
     }
 
     /// Of a text that stands for the file `path`.
     pub fn parse(path: &Path, text: &str) -> Result<Self, InputError> {
-        Self::read(path, &reader::parse(path, text)?, &[])
+        Self::read(
+            path,
+            &reader::parse(path, text)?,
+            &[],
+            &Environment::default(),
+        )
     }
 
     /// Of a table that messages call `name`.
     pub fn from_table(table: &Table, name: &str) -> Result<Self, InputError> {
-        Self::read(Path::new(name), table, &[])
+        Self::read(Path::new(name), table, &[], &Environment::default())
     }
 
-    /// Of the table in `file`, after `overrides` were written into it.
+    /// Of the table in `file`, after `overrides` were written into it; paths may name variables of `environment`.
     pub(crate) fn read(
         file: &Path,
         root: &Table,
         overrides: &[Override],
+        environment: &Environment,
     ) -> Result<Self, InputError> {
         let document = Document {
             file,
@@ -210,7 +216,7 @@ impl Config {
                 .map(|section| staging(&section))
                 .transpose()?
                 .unwrap_or_default(),
-            tiers: tiers(document, &top)?,
+            tiers: tiers(document, &top, environment)?,
             source: optional(&top, "source", &SOURCE)?
                 .map(|section| {
                     section

@@ -16,7 +16,6 @@ use crate::peers::{PEERS, SECRET_VARIABLE};
 use crate::reader::{Keys, Override};
 use crate::tier::TIER;
 
-const PREFIX: &str = "FORESEE_";
 const TIER_PREFIX: &str = "FORESEE_TIER_";
 /// Sections that are one table, with the start of their variables.
 const SECTIONS: [(&str, &str, &Keys); 5] = [
@@ -30,7 +29,7 @@ const SECTIONS: [(&str, &str, &Keys); 5] = [
 /// A longer value is left out where a message quotes its variable.
 const SAID_BYTES_MAX: usize = 80;
 
-/// The variables that foresee looks at, and no others.
+/// The variables of a process. Which of them count is for whoever asks: the path of a tier may name any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<OsString, OsString>);
 
@@ -93,15 +92,10 @@ impl Environment {
 
 impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Environment {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(variables: I) -> Self {
-        let is_ours = |name: &OsString| {
-            name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
-                || name == "XDG_CACHE_HOME"
-                || name == "HOME"
-        };
         let all = variables
             .into_iter()
             .map(|(name, value)| (name.into(), value.into()));
-        Self(all.filter(|(name, _)| is_ours(name)).collect())
+        Self(all.collect())
     }
 }
 

@@ -28,6 +28,7 @@ mod peers;
 pub mod reader;
 mod resolve;
 mod tier;
+mod variables;
 
 pub use config::{CatalogFolder, Config, Staging, THREADS_MAX, Threads, size_bytes};
 pub use environment::Environment;

@@ -50,6 +50,7 @@ impl Config {
             Path::new(name.as_deref().unwrap_or(TABLE)),
             &root,
             &overrides,
+            environment,
         )?;
         let given_by = name
             .into_iter()
@@ -168,6 +169,38 @@ mod tests {
             peers: Peers::default(),
         };
         assert_eq!(config, Ok(expected));
+    }
+
+    #[test]
+    fn the_path_of_a_tier_names_variables_in_the_file_and_in_a_variable() {
+        let path = |variables: &[(&str, &str)]| {
+            let environment = variables.iter().copied().collect();
+            let table = "[[tier]]\nkind = 'disk'\ncapacity = 1\npath = '${node-local}/cache'";
+            let resolved = Config::resolve(Given::Table(table.parse().unwrap()), &environment);
+            let config = resolved.map_err(|error| error.to_string())?.config;
+            Ok(config.tiers[0].kind.path().unwrap().to_owned())
+        };
+        let site = ("SLURM_TMPDIR", "/local/7");
+        assert_eq!(path(&[site]), Ok("/local/7/cache".into()));
+        assert_eq!(
+            path(&[site, ("FORESEE_TIER_0_PATH", "$SLURM_TMPDIR/x")]),
+            Ok("/local/7/x".into())
+        );
+        assert_eq!(
+            path(&[]),
+            Err::<std::path::PathBuf, _>(
+                "config: tier[0].path: none of SLURM_TMPDIR, LOCAL_SCRATCH, PBS_JOBFS, TMPDIR is set; set it, or say \
+                 what holds without it, as in ${node-local|/tmp}"
+                    .to_owned()
+            )
+        );
+        assert_eq!(
+            path(&[("FORESEE_TIER_0_PATH", "$NVME")]),
+            Err(
+                "FORESEE_TIER_0_PATH=$NVME: NVME is not set; set it, or say what holds without it, as in ${NVME|/tmp}"
+                    .to_owned()
+            )
+        );
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use toml::Value;
 
 use crate::config::{THREADS, size};
+use crate::environment::Environment;
 use crate::error::InputError;
 use crate::reader::{Document, Keys, Section, key};
+use crate::variables::expanded;
 
 pub(crate) const TIER: Keys = Keys {
     place: "in [[tier]]",
@@ -114,7 +116,11 @@ impl TierKind {
 }
 
 /// The tiers of a file.
-pub(crate) fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tier>, InputError> {
+pub(crate) fn tiers(
+    document: Document<'_>,
+    top: &Section<'_>,
+    environment: &Environment,
+) -> Result<Vec<Tier>, InputError> {
     let values = match top.get("tier") {
         None => return Ok(Vec::new()),
         Some(Value::Array(values)) => values,
@@ -129,12 +135,8 @@ pub(crate) fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tie
     }
     let mut tiers: Vec<Tier> = Vec::new();
     for (index, value) in values.iter().enumerate() {
-        let tier = tier(&Section::open(
-            document,
-            &format!("tier[{index}]"),
-            &TIER,
-            value,
-        )?)?;
+        let section = Section::open(document, &format!("tier[{index}]"), &TIER, value)?;
+        let tier = tier(&section, environment)?;
         let twin = tiers
             .iter()
             .position(|other| other.kind.path().is_some() && other.kind.path() == tier.kind.path());
@@ -166,7 +168,7 @@ pub(crate) fn tiers(document: Document<'_>, top: &Section<'_>) -> Result<Vec<Tie
     Ok(tiers)
 }
 
-fn tier(section: &Section<'_>) -> Result<Tier, InputError> {
+fn tier(section: &Section<'_>, environment: &Environment) -> Result<Tier, InputError> {
     section.need("kind")?;
     let is_disk = section.choice("kind", &[("memory", false), ("disk", true)])?;
     let capacity_bytes = size(section, "capacity")?;
@@ -176,7 +178,7 @@ fn tier(section: &Section<'_>) -> Result<Tier, InputError> {
         TIER_THREADS
     };
     let kind = if is_disk {
-        disk(section)?
+        disk(section, environment)?
     } else {
         memory(section)?
     };
@@ -189,8 +191,9 @@ fn tier(section: &Section<'_>) -> Result<Tier, InputError> {
     })
 }
 
-fn disk(section: &Section<'_>) -> Result<TierKind, InputError> {
-    let path = section.text("path")?.into();
+fn disk(section: &Section<'_>, environment: &Environment) -> Result<TierKind, InputError> {
+    let path = expanded(section.text("path")?, environment)
+        .map_err(|(what, remedy)| section.error("path", what, remedy))?;
     let floor = "free_space_floor";
     let free_space_floor_bytes = if section.has(floor) {
         size(section, floor)?

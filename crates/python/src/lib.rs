@@ -23,6 +23,7 @@ mod transforms;
 mod view;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use foresee_runtime::dataset::{FILES_ALONE_MAX, MANIFEST_ALONE_BYTES_MAX, PATIENCE_MAX};
@@ -31,10 +32,16 @@ use pyo3::prelude::*;
 /// How long a call waits before it looks after signals: short enough for Ctrl-C to feel prompt.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Runs the `foresee` command, which `program` starts again; returns its exit code.
+/// Runs the `foresee` command, which `program` starts again, and whose library is `library`; returns its exit code.
 #[pyfunction]
-fn run_command(py: Python<'_>, program: Vec<OsString>, arguments: Vec<OsString>) -> u8 {
-    py.detach(|| foresee_cli::status_of(program, arguments))
+#[expect(clippy::needless_pass_by_value, reason = "made for the call")]
+fn run_command(
+    py: Python<'_>,
+    program: Vec<OsString>,
+    library: PathBuf,
+    arguments: Vec<OsString>,
+) -> u8 {
+    py.detach(|| foresee_cli::status_of(program, Some(&library), arguments))
 }
 
 #[pymodule]

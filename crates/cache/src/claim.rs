@@ -1,0 +1,127 @@
+//! One process copies a file, and others can tell. A claim is a file in the first tier under the copy's key, made if it was
+//! not there, and locked for as long as its process lives: a claim that nobody has locked for a second is of a process that
+//! was killed, and is removed by who finds it.
+//!
+//! Where the copy goes to the first tier, the claim is the file that it is written to.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
+use rustix::io::Errno;
+
+use crate::key::{Identity, Key, now_ns};
+use crate::ours::Ours;
+use crate::tier::{Kind, Tier};
+
+/// Between making and locking a claim its process may be kept waiting by others.
+const UNLOCKED_NS_MAX: i64 = 1_000_000_000;
+/// Waiting is by looking: often at first, since most copies take a few milliseconds.
+const LOOK_EVERY_MIN: Duration = Duration::from_micros(100);
+const LOOK_EVERY_MAX: Duration = Duration::from_millis(2);
+
+/// The right to copy a file.
+pub struct Claim<'a> {
+    tier: &'a Tier,
+    key: Key,
+    file: Ours,
+    /// Whether the claim has become the copy, so that there is nothing to remove.
+    became_copy: bool,
+}
+
+/// Who has the claim.
+pub enum Claimed<'a> {
+    /// We.
+    Ours(Claim<'a>),
+    /// Another process, or another thread.
+    Others,
+}
+
+impl<'a> Claim<'a> {
+    /// Takes the claim for a key, if nobody has it.
+    pub fn take(tier: &'a Tier, key: Key) -> io::Result<Claimed<'a>> {
+        let path = tier.path(Kind::Claim, key);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = match openat(CWD, path.as_c_str(), flags, Mode::RUSR) {
+            Ok(file) => Ours::new(file),
+            Err(Errno::EXIST) => return Ok(Claimed::Others),
+            Err(cause) => return Err(cause.into()),
+        };
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Claimed::Ours(Self {
+            tier,
+            key,
+            file,
+            became_copy: false,
+        }))
+    }
+
+    /// The claim's own file has been renamed to the copy.
+    pub fn became_copy(&mut self) {
+        self.became_copy = true;
+    }
+}
+
+impl AsFd for Claim<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.became_copy {
+            let path = self.tier.path(Kind::Claim, self.key);
+            let _ = unlinkat(CWD, path.as_c_str(), rustix::fs::AtFlags::empty());
+        }
+        // A child that is being forked off has the file, too, and would keep the lock.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// Whether somebody copies the file of a key. A claim whose process was killed is removed.
+pub fn is_claimed(tier: &Tier, key: Key) -> bool {
+    let path = tier.path(Kind::Claim, key);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let Ok(file) = openat(CWD, path.as_c_str(), flags, Mode::empty()) else {
+        return false;
+    };
+    let file = Ours::new(file);
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return true;
+    }
+    // Without a name it was removed by another who had it locked, and the name is somebody else's now.
+    let is_dead = fstat(&file).is_ok_and(|found| {
+        let age_ns = now_ns() - Identity::of(&found).ctime_ns;
+        found.st_nlink > 0 && age_ns > UNLOCKED_NS_MAX
+    });
+    if is_dead {
+        let _ = unlinkat(CWD, path.as_c_str(), rustix::fs::AtFlags::empty());
+    }
+    let _ = flock(&file, FlockOperation::Unlock);
+    !is_dead
+}
+
+/// Waits until nobody copies the file of a key any more, but no longer than twice what a copy takes. Says whether it was
+/// worth it.
+pub fn wait(tier: &Tier, key: Key, is_there: impl Fn() -> bool) -> bool {
+    let longest = Duration::from_nanos(tier.ledger().copy_ns().saturating_mul(2));
+    let mut waited = Duration::ZERO;
+    let mut step = LOOK_EVERY_MIN;
+    while waited < longest {
+        let _ = rustix::thread::nanosleep(&rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: step.subsec_nanos().into(),
+        });
+        waited += step;
+        step = (step * 2).min(LOOK_EVERY_MAX);
+        if is_there() {
+            return true;
+        }
+        if !is_claimed(tier, key) {
+            return is_there();
+        }
+    }
+    false
+}

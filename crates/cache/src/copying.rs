@@ -1,0 +1,351 @@
+//! Makes a copy: reads a file from an open descriptor, writes it to the claim, and gives it its name when it is whole and the
+//! file is still what it was. Reads are by place: the descriptor's own place is the program's. No more than a piece of the
+//! file is in memory.
+
+use std::hash::Hasher;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps, fstat, futimens, mkdirat,
+    openat, readlinkat, renameat_with, symlinkat, unlinkat,
+};
+use rustix::io::{Errno, pread, retry_on_intr, write};
+use twox_hash::XxHash3_64;
+
+use crate::claim::{Claim, Claimed};
+use crate::key::{Identity, Key, now_ns, path_key};
+use crate::ours::Ours;
+use crate::tier::{Kind, NoRoom, Tier};
+
+/// What is read at once: a storage that answers slowly should be asked seldom, and 256 KiB still lie in the cache of a core.
+const PIECE_BYTES: usize = 256 << 10;
+const FOLDER_MODE: Mode = Mode::RWXU;
+
+/// Why there is no copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// No tier has room for it.
+    Quota,
+    /// File systems would have too little free space.
+    Floor,
+    /// Too much waits to be written to the disk.
+    Busy,
+    /// It was changed a moment ago.
+    Young,
+    /// It changed while it was copied.
+    Changed,
+    /// It has attributes or an access list that a copy would not have.
+    Attributes,
+    /// Somebody else copies it and takes too long.
+    Claimed,
+    /// Something failed.
+    Failed,
+}
+
+impl From<NoRoom> for Skip {
+    fn from(why: NoRoom) -> Self {
+        match why {
+            NoRoom::Quota => Self::Quota,
+            NoRoom::Floor => Self::Floor,
+            NoRoom::Busy => Self::Busy,
+        }
+    }
+}
+
+/// What is to be copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Its descriptor, open for reading.
+    pub source: BorrowedFd<'a>,
+    /// What it was when that was opened.
+    pub identity: Identity,
+    /// What its copy will be named by.
+    pub key: Key,
+    /// Set when nobody wants it any more; looked at between pieces.
+    pub stop: &'a AtomicBool,
+}
+
+/// For who is never stopped.
+pub static GOES_ON: AtomicBool = AtomicBool::new(false);
+
+/// What came of a copy that was wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// It was made, in this tier.
+    Here(usize),
+    /// Somebody had made it.
+    Before,
+    /// Somebody makes it.
+    Claimed,
+}
+
+/// Copies a file to the fastest tier that has room.
+pub fn copy(tiers: &[Tier], wanted: Wanted<'_>) -> Result<Copied, Skip> {
+    let began_ns = now_ns();
+    if !wanted.identity.has_rested(began_ns) {
+        return Err(Skip::Young);
+    }
+    let first = tiers.first().ok_or(Skip::Failed)?;
+    let Claimed::Ours(claim) = Claim::take(first, wanted.key).map_err(why)? else {
+        return Ok(Copied::Claimed);
+    };
+    // It may have been copied between the look for it and the claim.
+    if find(tiers, wanted.key).is_some() {
+        return Ok(Copied::Before);
+    }
+    if has_attributes(wanted.source) {
+        return Err(Skip::Attributes);
+    }
+    let size_bytes = wanted.identity.size_bytes;
+    let mut last = Skip::Quota;
+    for (index, tier) in tiers.iter().enumerate() {
+        match tier.reserve(size_bytes, began_ns) {
+            Ok(()) => {
+                let place = Place {
+                    tier,
+                    is_first: index == 0,
+                };
+                return fill(place, claim, wanted, began_ns).map(|()| Copied::Here(index));
+            }
+            Err(NoRoom::Quota) => {}
+            Err(other) => last = other.into(),
+        }
+    }
+    Err(last)
+}
+
+/// The tier that has a copy.
+pub fn find(tiers: &[Tier], key: Key) -> Option<usize> {
+    let is_in = |tier: &Tier| {
+        let path = tier.path(Kind::File, key);
+        rustix::fs::statat(CWD, path.as_c_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    };
+    tiers.iter().position(is_in)
+}
+
+/// Where a copy goes.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    tier: &'a Tier,
+    is_first: bool,
+}
+
+/// Fills room that was reserved, or gives it back.
+fn fill(
+    place: Place<'_>,
+    mut claim: Claim<'_>,
+    wanted: Wanted<'_>,
+    began_ns: i64,
+) -> Result<(), Skip> {
+    let ledger = place.tier.ledger();
+    let filled = if place.is_first {
+        write_copy(place.tier, claim.as_fd(), wanted).inspect(|_| claim.became_copy())
+    } else {
+        elsewhere(place.tier, wanted)
+    };
+    match filled {
+        Ok(checksum) => {
+            ledger.publish((now_ns() - began_ns).max(0).cast_unsigned());
+            remember(place.tier, wanted, checksum);
+            Ok(())
+        }
+        Err(why) => {
+            ledger.give_back(wanted.identity.size_bytes);
+            Err(why)
+        }
+    }
+}
+
+/// Writes a copy to a tier that the claim is not in.
+fn elsewhere(tier: &Tier, wanted: Wanted<'_>) -> Result<u64, Skip> {
+    let path = tier.path(Kind::Claim, wanted.key);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // Who has the claim is alone: what is there is of a process that was killed. It may be read-only.
+    let _ = unlinkat(CWD, path.as_c_str(), AtFlags::empty());
+    let file = openat(CWD, path.as_c_str(), flags, Mode::RUSR).map_err(failed)?;
+    let file = Ours::new(file);
+    write_copy(tier, file.as_fd(), wanted).inspect_err(|_| {
+        let _ = unlinkat(CWD, path.as_c_str(), AtFlags::empty());
+    })
+}
+
+/// Writes the bytes and publishes them; gives their checksum.
+fn write_copy(tier: &Tier, into: BorrowedFd<'_>, wanted: Wanted<'_>) -> Result<u64, Skip> {
+    let checksum = pump(wanted, into)?;
+    let now = fstat(wanted.source).map_err(failed)?;
+    if Identity::of(&now) != wanted.identity {
+        return Err(Skip::Changed);
+    }
+    // A descriptor of a copy is told from others by it (the library's slots).
+    let modified = Timespec {
+        tv_sec: wanted.identity.mtime_ns.div_euclid(1_000_000_000),
+        tv_nsec: wanted.identity.mtime_ns.rem_euclid(1_000_000_000),
+    };
+    let times = Timestamps {
+        last_access: modified,
+        last_modification: modified,
+    };
+    futimens(into, &times).map_err(failed)?;
+    publish(tier, wanted.key).map_err(why)?;
+    Ok(checksum)
+}
+
+/// Moves exactly as many bytes as the file has; another number means that it changed.
+fn pump(wanted: Wanted<'_>, into: BorrowedFd<'_>) -> Result<u64, Skip> {
+    let size_bytes = wanted.identity.size_bytes;
+    let mut piece = vec![0; PIECE_BYTES.min(size_bytes as usize + 1)];
+    let mut checksum = XxHash3_64::new();
+    let mut done_bytes = 0;
+    loop {
+        if wanted.stop.load(Ordering::Relaxed) {
+            return Err(Skip::Failed);
+        }
+        let got = retry_on_intr(|| pread(wanted.source, &mut piece, done_bytes)).map_err(failed)?;
+        if got == 0 {
+            break;
+        }
+        done_bytes += got as u64;
+        if done_bytes > size_bytes {
+            return Err(Skip::Changed);
+        }
+        checksum.write(&piece[..got]);
+        write_all(into, &piece[..got])?;
+        // The end is known; asking for it would cost a read of the source.
+        if done_bytes == size_bytes {
+            break;
+        }
+    }
+    if done_bytes == size_bytes {
+        Ok(checksum.finish())
+    } else {
+        Err(Skip::Changed)
+    }
+}
+
+fn write_all(into: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Skip> {
+    while !bytes.is_empty() {
+        let written = retry_on_intr(|| write(into, bytes)).map_err(failed)?;
+        if written == 0 {
+            return Err(Skip::Failed);
+        }
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}
+
+/// Gives a whole copy its name, unless something has it.
+fn publish(tier: &Tier, key: Key) -> io::Result<()> {
+    let claim = tier.path(Kind::Claim, key);
+    let file = tier.path(Kind::File, key);
+    let rename = |flags| renameat_with(CWD, claim.as_c_str(), CWD, file.as_c_str(), flags);
+    match rename(RenameFlags::NOREPLACE) {
+        // A file system that cannot do that: the claim is ours, so nothing has the name.
+        Err(Errno::INVAL) => Ok(rename(RenameFlags::empty())?),
+        other => Ok(other?),
+    }
+}
+
+/// Writes down what was copied of this path, and removes what was copied of it before. A cache does without it, but would
+/// keep copies of what files were.
+fn remember(tier: &Tier, wanted: Wanted<'_>, checksum: u64) {
+    let own = format!("/proc/self/fd/{}", wanted.source.as_raw_fd());
+    let Ok(path) = readlinkat(CWD, &own, Vec::new()) else {
+        return;
+    };
+    let name = tier.path(Kind::Name, path_key(path.as_bytes()));
+    let key = String::from_utf8_lossy(&wanted.key.chars()).into_owned();
+    let size_bytes = wanted.identity.size_bytes;
+    let said = format!("{key}.{size_bytes:x}.{checksum:016x}");
+    match symlinkat(said.as_str(), CWD, name.as_c_str()) {
+        Err(Errno::EXIST) => {}
+        Ok(()) | Err(_) => return,
+    }
+    if let Some(before) = note(name.as_c_str())
+        && before.key != wanted.key
+    {
+        remove(tier, before.key);
+    }
+    let _ = unlinkat(CWD, name.as_c_str(), AtFlags::empty());
+    let _ = symlinkat(said.as_str(), CWD, name.as_c_str());
+}
+
+/// What is written down of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The copy that was made of it last.
+    pub key: Key,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Its checksum (XXH3, 64 bits).
+    pub checksum: u64,
+}
+
+/// Reads what is written down under a name; none where it is nothing of ours.
+pub fn note(name: &std::ffi::CStr) -> Option<Note> {
+    let said = readlinkat(CWD, name, Vec::new()).ok()?;
+    let mut parts = said.as_bytes().split(|byte| *byte == b'.');
+    let mut hexadecimal = || {
+        let text = std::str::from_utf8(parts.next()?).ok()?;
+        Some(text.to_owned())
+    };
+    let key = Key::parse(hexadecimal()?.as_bytes())?;
+    let size_bytes = u64::from_str_radix(&hexadecimal()?, 16).ok()?;
+    let checksum = u64::from_str_radix(&hexadecimal()?, 16).ok()?;
+    Some(Note {
+        key,
+        size_bytes,
+        checksum,
+    })
+}
+
+/// Removes a copy from a tier; who has it open can read on.
+pub fn remove(tier: &Tier, key: Key) -> bool {
+    let path = tier.path(Kind::File, key);
+    let found = rustix::fs::statat(CWD, path.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
+    let removed = unlinkat(CWD, path.as_c_str(), AtFlags::empty()).is_ok();
+    if let (Ok(found), true) = (found, removed) {
+        tier.ledger().release(found.st_size.cast_unsigned());
+    }
+    removed
+}
+
+/// Makes the folders that copies are spread over.
+pub fn make_folders(path: &std::path::Path) -> io::Result<()> {
+    for kind in ["files", "names"] {
+        make_folder(&path.join(kind))?;
+        for number in 0..=0xff_u8 {
+            make_folder(&path.join(kind).join(format!("{number:02x}")))?;
+        }
+    }
+    make_folder(&path.join("claims"))?;
+    make_folder(&path.join("runs"))
+}
+
+fn make_folder(path: &std::path::Path) -> io::Result<()> {
+    match mkdirat(CWD, path, FOLDER_MODE) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(cause) => Err(cause.into()),
+    }
+}
+
+/// Whether a file has what a copy would not have and programs may look for: attributes of users, or an access list.
+fn has_attributes(source: BorrowedFd<'_>) -> bool {
+    let mut names = [0; 4096];
+    match rustix::fs::flistxattr(source, &mut names) {
+        Ok(len) => names[..len]
+            .split(|byte| *byte == 0)
+            .any(|name| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")),
+        Err(Errno::RANGE) => true,
+        Err(_) => false,
+    }
+}
+
+fn failed(_: Errno) -> Skip {
+    Skip::Failed
+}
+
+fn why(_: io::Error) -> Skip {
+    Skip::Failed
+}

@@ -1,0 +1,195 @@
+//! What a tier has and what is promised of it: a few words in a file of the cache folder that all processes of the host map.
+//! Room is reserved before a byte is written. A process that is killed leaves what it reserved; the count of reservations
+//! under way shows that, and who starts next counts the copies anew ([`crate::folder`]).
+
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::path::Arg;
+
+use crate::shared::Shared;
+
+/// The size of its file.
+pub const LEDGER_BYTES: u64 = 4096;
+const WORDS: usize = 8;
+const USED: usize = 0;
+const UNDER_WAY: usize = 1;
+const PUBLISHED: usize = 2;
+const PACE: usize = 3;
+const LOOKED: usize = 4;
+const BUSY: usize = 5;
+
+/// What a copy takes where none was made yet.
+const FIRST_GUESS_NS: u64 = 5_000_000;
+
+/// The account of one tier.
+#[derive(Debug)]
+pub struct Ledger {
+    shared: Shared,
+}
+
+impl Ledger {
+    /// Maps the ledger at a path.
+    pub fn open(path: impl Arg) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(CWD, path, flags, Mode::empty())?;
+        let shared = Shared::map(&file, 0, WORDS)?;
+        Ok(Self { shared })
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.shared.words()[index]
+    }
+
+    /// Bytes of copies, and of those that are being made.
+    pub fn used_bytes(&self) -> u64 {
+        self.word(USED).load(Relaxed)
+    }
+
+    /// Whether a copy of that size would fit.
+    pub fn has_room(&self, size_bytes: u64, quota_bytes: u64) -> bool {
+        self.used_bytes().saturating_add(size_bytes) <= quota_bytes
+    }
+
+    /// Takes room for a copy, if there is as much. What is reserved is published or given back.
+    pub fn reserve(&self, size_bytes: u64, quota_bytes: u64) -> bool {
+        let fits = |used: u64| {
+            used.checked_add(size_bytes)
+                .filter(|used| *used <= quota_bytes)
+        };
+        let reserved = self.word(USED).fetch_update(AcqRel, Relaxed, fits).is_ok();
+        if reserved {
+            self.word(UNDER_WAY).fetch_add(1, AcqRel);
+        }
+        reserved
+    }
+
+    /// A reserved copy is there, after so long.
+    pub fn publish(&self, took_ns: u64) {
+        self.end_reservation();
+        let word = self.word(PACE);
+        let before_ns = word.load(Relaxed);
+        // A mean over some eight copies follows a storage that slows down, and forgives one that was slow.
+        let mean_ns = if before_ns == 0 {
+            took_ns
+        } else {
+            before_ns - before_ns / 8 + took_ns / 8
+        };
+        word.store(mean_ns.max(1), Relaxed);
+        self.word(PUBLISHED).fetch_add(1, Release);
+    }
+
+    /// A reserved copy will not be there.
+    pub fn give_back(&self, size_bytes: u64) {
+        self.end_reservation();
+        self.release(size_bytes);
+    }
+
+    /// A copy is gone.
+    pub fn release(&self, size_bytes: u64) {
+        let less = |used: u64| Some(used.saturating_sub(size_bytes));
+        let _ = self.word(USED).fetch_update(AcqRel, Relaxed, less);
+    }
+
+    fn end_reservation(&self) {
+        let less = |count: u64| Some(count.saturating_sub(1));
+        let _ = self.word(UNDER_WAY).fetch_update(AcqRel, Relaxed, less);
+    }
+
+    /// How many copies were published: another number means that one that is awaited may be there.
+    pub fn published(&self) -> u64 {
+        self.word(PUBLISHED).load(Acquire)
+    }
+
+    /// Reservations under way, or of processes that were killed.
+    pub fn under_way(&self) -> u64 {
+        self.word(UNDER_WAY).load(Acquire)
+    }
+
+    /// What a copy took of late.
+    pub fn copy_ns(&self) -> u64 {
+        match self.word(PACE).load(Relaxed) {
+            0 => FIRST_GUESS_NS,
+            mean_ns => mean_ns,
+        }
+    }
+
+    /// What was found when the copies were counted, with nobody copying.
+    pub fn count_anew(&self, used_bytes: u64) {
+        self.word(USED).store(used_bytes, Release);
+        self.word(UNDER_WAY).store(0, Release);
+    }
+
+    /// Whether the storage is too busy to be written to, by a look that all processes share for a while.
+    pub fn is_busy(&self, now_ns: i64, for_ns: i64, look: impl FnOnce() -> bool) -> bool {
+        let looked_ns = self.word(LOOKED).load(Relaxed).cast_signed();
+        if (0..for_ns).contains(&now_ns.saturating_sub(looked_ns)) {
+            return self.word(BUSY).load(Relaxed) != 0;
+        }
+        self.word(LOOKED).store(now_ns.cast_unsigned(), Relaxed);
+        let busy = look();
+        self.word(BUSY).store(u64::from(busy), Relaxed);
+        busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made() -> (tempfile::TempDir, Ledger) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        crate::shared::make(&path, b"", LEDGER_BYTES).unwrap();
+        let ledger = Ledger::open(&path).unwrap();
+        (folder, ledger)
+    }
+
+    #[test]
+    fn never_promises_more_than_the_quota_to_however_many() {
+        let (folder, ledger) = made();
+        let others: Vec<Ledger> = (0..4)
+            .map(|_| Ledger::open(folder.path().join("ledger")).unwrap())
+            .collect();
+        let taken: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = others
+                .iter()
+                .map(|other| scope.spawn(|| (0..1000).filter(|_| other.reserve(7, 7000)).count()))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .sum()
+        });
+        assert_eq!((taken, ledger.used_bytes()), (1000, 7000));
+        assert!(!ledger.has_room(1, 7000) && ledger.has_room(0, 7000));
+    }
+
+    #[test]
+    fn what_is_reserved_is_published_or_given_back() {
+        let (_folder, ledger) = made();
+        assert!(ledger.reserve(10, 20) && ledger.reserve(10, 20) && !ledger.reserve(1, 20));
+        ledger.publish(1_000);
+        ledger.give_back(10);
+        assert_eq!(
+            (ledger.used_bytes(), ledger.under_way(), ledger.published()),
+            (10, 0, 1)
+        );
+        ledger.release(99);
+        assert_eq!(ledger.used_bytes(), 0);
+        assert!(!ledger.reserve(u64::MAX, u64::MAX - 1) && ledger.reserve(u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn one_look_serves_all_for_a_while() {
+        let (folder, ledger) = made();
+        let other = Ledger::open(folder.path().join("ledger")).unwrap();
+        assert!(ledger.is_busy(1_000, 100, || true));
+        assert!(other.is_busy(1_099, 100, || unreachable!()));
+        assert!(!other.is_busy(1_100, 100, || false));
+        // A clock that was set back does not make a look last.
+        assert!(ledger.is_busy(5, 100, || true));
+    }
+}

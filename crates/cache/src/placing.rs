@@ -1,0 +1,83 @@
+//! A program's open of a file of the source: is there a copy, and if not, can there be one? All answers but "yes" mean that
+//! the source is read.
+
+use std::io;
+
+use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
+
+use crate::claim;
+use crate::copying::{self, Copied, Skip, Wanted};
+use crate::key::Key;
+use crate::settings::Settings;
+use crate::tier::Tier;
+
+/// The tiers of a run.
+pub struct Cache {
+    tiers: Vec<Tier>,
+}
+
+/// A copy that somebody made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// We did, just now.
+    Here(usize),
+    /// Another process did while we waited.
+    Elsewhere,
+}
+
+impl Cache {
+    /// Opens all tiers.
+    pub fn open(settings: &Settings) -> io::Result<Self> {
+        let tiers: io::Result<Vec<Tier>> = settings.tiers.iter().cloned().map(Tier::open).collect();
+        Ok(Self { tiers: tiers? })
+    }
+
+    /// Its tiers, fastest first.
+    pub fn tiers(&self) -> &[Tier] {
+        &self.tiers
+    }
+
+    /// Opens a copy; says which tier has it.
+    pub fn open_copy(&self, key: Key, flags: OFlags) -> Option<(OwnedFd, usize)> {
+        let opened =
+            |(index, tier): (usize, &Tier)| Some((tier.open_copy(key, flags).ok()?, index));
+        self.tiers.iter().enumerate().find_map(opened)
+    }
+
+    /// Copies a file, or waits for who does.
+    pub fn place(&self, wanted: Wanted<'_>) -> Result<Placed, Skip> {
+        match copying::copy(&self.tiers, wanted)? {
+            Copied::Here(tier) => return Ok(Placed::Here(tier)),
+            Copied::Before => return Ok(Placed::Elsewhere),
+            Copied::Claimed => {}
+        }
+        let first = self.tiers.first().ok_or(Skip::Failed)?;
+        let is_there = || copying::find(&self.tiers, wanted.key).is_some();
+        if claim::wait(first, wanted.key, is_there) {
+            Ok(Placed::Elsewhere)
+        } else {
+            Err(Skip::Claimed)
+        }
+    }
+
+    /// Whether a copy of that size would fit anywhere.
+    pub fn has_room(&self, size_bytes: u64) -> bool {
+        let fits = |tier: &Tier| {
+            tier.ledger()
+                .has_room(size_bytes, tier.settings().quota_bytes)
+        };
+        self.tiers.iter().any(fits)
+    }
+
+    /// Changes whenever a copy was published.
+    pub fn published(&self) -> u64 {
+        let published = |sum: u64, tier: &Tier| sum.wrapping_add(tier.ledger().published());
+        self.tiers.iter().fold(0, published)
+    }
+
+    /// Removes a copy that will not be right any more.
+    pub fn remove(&self, key: Key) -> bool {
+        self.tiers.iter().any(|tier| copying::remove(tier, key))
+    }
+}

@@ -1,0 +1,374 @@
+//! What happens when the program opens a file of a source. For reading: the kernel says what the file is now, and if there is
+//! a copy of just that, the program gets the copy's descriptor. If not, it gets the source's; a small file is copied
+//! first, in one pass, so that its bytes are read once. For writing: the source, and the copy is removed.
+//!
+//! The program's own call is made by `real`, at most twice, and its failures are the program's. The descriptor that it gets is
+//! the lowest that is free, as ever: nothing of ours is open at that moment.
+
+use std::ffi::CStr;
+
+use foresee_cache::copying::{GOES_ON, Skip, Wanted};
+use foresee_cache::counters::{By, Count, Origin};
+use foresee_cache::key::Key;
+use foresee_cache::look::Look;
+use foresee_cache::placing::Placed;
+use foresee_cache::settings::SMALL_BYTES;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, OFlags, fstat, statat};
+
+use crate::coverage::{self, Relation};
+use crate::reading;
+use crate::session::{self, Session};
+use crate::slots::{self, Entry, Kind};
+
+/// Flags that mean the same for a copy. With any other the source is opened.
+const HARMLESS: OFlags = OFlags::CLOEXEC
+    .union(OFlags::NOCTTY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOATIME)
+    .union(OFlags::LARGEFILE);
+
+/// The folder that a relative path begins at.
+#[derive(Clone, Copy)]
+pub(crate) enum At<'a> {
+    Working,
+    Folder(BorrowedFd<'a>),
+}
+
+/// A call that names a file.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) at: At<'a>,
+    pub(crate) path: &'a CStr,
+    pub(crate) flags: OFlags,
+}
+
+/// A file of a source.
+#[derive(Clone, Copy)]
+pub(crate) struct Covered {
+    pub(crate) key: Key,
+    pub(crate) look: Look,
+}
+
+/// What a path is to us.
+enum Found {
+    /// A file that may have a copy.
+    File(Covered),
+    /// A folder in a source or above one.
+    Folder(Relation),
+    /// Nothing of ours.
+    Other,
+}
+
+impl Call<'_> {
+    fn folder(&self) -> BorrowedFd<'_> {
+        match self.at {
+            At::Working => rustix::fs::CWD,
+            At::Folder(folder) => folder,
+        }
+    }
+
+    fn relation(&self, session: &Session) -> Relation {
+        let path = self.path.to_bytes();
+        let coverage = &session.coverage;
+        if path.first() == Some(&b'/') {
+            return coverage.of_absolute(path);
+        }
+        match self.at {
+            At::Working => {
+                let folder = coverage.of_working(working_path);
+                coverage.of_relative(folder, path, working_path)
+            }
+            At::Folder(folder) => {
+                let identity = || Some(Look::of(&fstat(folder).ok()?).identity());
+                let known = slots::known(folder.as_raw_fd()).and_then(|slot| slot.folder(identity));
+                known.map_or(Relation::Outside, |known| {
+                    coverage.of_relative(known, path, |into| folder_path(folder, into))
+                })
+            }
+        }
+    }
+
+    /// A look at the file, as the kernel finds it.
+    fn look(&self, session: &Session) -> Option<Look> {
+        let trusted_key = coverage::trusted_key(self.path.to_bytes());
+        if let Some(look) = trusted_key.and_then(|key| session.run.trusted(key)) {
+            return Some(look);
+        }
+        session.stripe().count(Count::Looks);
+        let follow = if self.flags.contains(OFlags::NOFOLLOW) {
+            AtFlags::SYMLINK_NOFOLLOW
+        } else {
+            AtFlags::empty()
+        };
+        let look = Look::of(&statat(self.folder(), self.path, follow).ok()?);
+        if let Some(key) = trusted_key {
+            session.run.trust(key, Some(&look));
+        }
+        Some(look)
+    }
+
+    fn find(&self, session: &Session) -> Found {
+        let relation = self.relation(session);
+        let prefix = match relation {
+            Relation::Inside { prefix } => prefix,
+            Relation::Above { .. } => return Found::Folder(relation),
+            Relation::Outside => return Found::Other,
+        };
+        if self.flags.intersects(OFlags::DIRECTORY | OFlags::PATH) {
+            return Found::Folder(relation);
+        }
+        match self.look(session) {
+            Some(look) if look.is_file() => Found::File(Covered {
+                key: look.identity().key(session.coverage.seed(prefix)),
+                look,
+            }),
+            Some(_) => Found::Folder(relation),
+            None => Found::Other,
+        }
+    }
+
+    /// Whether the program only wants to read.
+    fn only_reads(&self) -> bool {
+        let others = HARMLESS | OFlags::DIRECTORY | OFlags::PATH;
+        !self.flags.intersects(!others)
+    }
+}
+
+fn working_path(into: &mut [u8]) -> Option<usize> {
+    let path = rustix::process::getcwd(Vec::new()).ok()?;
+    copy_path(path.as_bytes(), into)
+}
+
+fn folder_path(folder: BorrowedFd<'_>, into: &mut [u8]) -> Option<usize> {
+    let own = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    let path = rustix::fs::readlink(own, Vec::new()).ok()?;
+    copy_path(path.as_bytes(), into)
+}
+
+fn copy_path(path: &[u8], into: &mut [u8]) -> Option<usize> {
+    into.get_mut(..path.len())?.copy_from_slice(path);
+    Some(path.len())
+}
+
+/// Opens a file for the program.
+pub(crate) fn open(
+    session: &Session,
+    call: Call<'_>,
+    real: impl Fn() -> Option<OwnedFd>,
+) -> Option<OwnedFd> {
+    if !call.only_reads() {
+        changes(session, call);
+        return real();
+    }
+    match call.find(session) {
+        Found::File(covered) => open_file(session, call, covered, real),
+        Found::Folder(relation) => {
+            let opened = real()?;
+            enter_folder(&opened, relation);
+            Some(opened)
+        }
+        Found::Other => real(),
+    }
+}
+
+fn enter_folder(opened: &OwnedFd, relation: Relation) {
+    if let Ok(found) = fstat(opened) {
+        let identity = Look::of(&found).identity();
+        slots::enter_folder(opened.as_raw_fd(), relation, identity, session::process());
+    }
+}
+
+/// A folder that was opened in another way.
+pub(crate) fn note_folder(session: &Session, call: Call<'_>, opened: BorrowedFd<'_>) {
+    let relation = call.relation(session);
+    if relation == Relation::Outside {
+        return;
+    }
+    if let Ok(found) = fstat(opened) {
+        let identity = Look::of(&found).identity();
+        slots::enter_folder(opened.as_raw_fd(), relation, identity, session::process());
+    }
+}
+
+fn open_file(
+    session: &Session,
+    call: Call<'_>,
+    covered: Covered,
+    real: impl Fn() -> Option<OwnedFd>,
+) -> Option<OwnedFd> {
+    if let Some(copy) = open_copy(session, call.flags, covered) {
+        return Some(copy);
+    }
+    let opened = real()?;
+    if is_placed(session, opened.as_fd(), covered) {
+        // Closed first, so that the copy gets its number.
+        drop(opened);
+        return open_copy(session, call.flags, covered)
+            .or_else(|| Some(at_source(session, call, covered, real()?)));
+    }
+    Some(at_source(session, call, covered, opened))
+}
+
+/// The program's descriptor stays at the source.
+fn at_source(session: &Session, call: Call<'_>, covered: Covered, opened: OwnedFd) -> OwnedFd {
+    let kind = if covered.look.size_bytes > SMALL_BYTES {
+        let private = call.flags.contains(OFlags::CLOEXEC);
+        Kind::Large { private }
+    } else {
+        Kind::Source
+    };
+    enter(session, opened.as_raw_fd(), kind, covered);
+    opened
+}
+
+/// Opens a copy for the program.
+fn open_copy(session: &Session, flags: OFlags, covered: Covered) -> Option<OwnedFd> {
+    let flags = flags & (OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::LARGEFILE);
+    let (copy, tier) = session.cache.open_copy(covered.key, flags)?;
+    // What cannot be written down would be seen as what it is.
+    if !slots::has_slot(copy.as_raw_fd()) {
+        return None;
+    }
+    enter(session, copy.as_raw_fd(), Kind::Copy(tier), covered);
+    Some(copy)
+}
+
+/// Writes down and counts what the program got.
+fn enter(session: &Session, descriptor: i32, kind: Kind, covered: Covered) {
+    let entry = Entry {
+        kind,
+        key: covered.key,
+        look: covered.look,
+        process: session::process(),
+        forks: session::forks(),
+    };
+    slots::enter(descriptor, &entry);
+    let origin = match kind {
+        Kind::Copy(tier) => Origin::Tier(tier),
+        Kind::Source | Kind::Large { .. } => Origin::Source,
+    };
+    session.stripe().add(By::Opens, origin, 1);
+    session.run.tell_open(covered.look.inode);
+}
+
+/// Whether there is a copy now, of a small file that had none.
+fn is_placed(session: &Session, source: BorrowedFd<'_>, covered: Covered) -> bool {
+    let size_bytes = covered.look.size_bytes;
+    if size_bytes == 0 || size_bytes > SMALL_BYTES {
+        return false;
+    }
+    let stripe = session.stripe();
+    // Without a system call: with a full cache this is what most opens come to.
+    if !session.cache.has_room(size_bytes) {
+        stripe.skip(Skip::Quota);
+        return false;
+    }
+    let is_same =
+        fstat(source).is_ok_and(|found| Look::of(&found).identity() == covered.look.identity());
+    if !is_same {
+        return false;
+    }
+    let wanted = Wanted {
+        source,
+        identity: covered.look.identity(),
+        key: covered.key,
+        stop: &GOES_ON,
+    };
+    match session.cache.place(wanted) {
+        Ok(Placed::Here(tier)) => {
+            stripe.add(By::Copies, Origin::Tier(tier), 1);
+            stripe.add(By::CopiedBytes, Origin::Tier(tier), size_bytes);
+            session.run.note_read();
+            true
+        }
+        Ok(Placed::Elsewhere) => {
+            stripe.count(Count::Awaited);
+            true
+        }
+        Err(why) => {
+            stripe.skip(why);
+            false
+        }
+    }
+}
+
+/// A file may be changed or lose its name: what was copied of it is of no use soon.
+pub(crate) fn changes(session: &Session, call: Call<'_>) {
+    let Relation::Inside { prefix } = call.relation(session) else {
+        return;
+    };
+    if let Some(key) = coverage::trusted_key(call.path.to_bytes()) {
+        session.run.trust(key, None);
+    }
+    let Ok(found) = statat(call.folder(), call.path, AtFlags::empty()) else {
+        return;
+    };
+    let look = Look::of(&found);
+    let key = look.identity().key(session.coverage.seed(prefix));
+    if look.is_file() && session.cache.remove(key) {
+        session.stripe().count(Count::Removed);
+    }
+}
+
+/// What a stream is opened from.
+pub(crate) enum Stream {
+    /// A copy, by its path.
+    Copy {
+        /// The tier that has it.
+        tier: usize,
+        /// Its file.
+        covered: Covered,
+    },
+    /// The source, as the program said.
+    Source(Covered),
+    /// Nothing of ours.
+    Other,
+}
+
+/// What the program's stream shall be opened from; the file is copied first if it can be.
+pub(crate) fn stream(session: &Session, call: Call<'_>) -> Stream {
+    if !call.only_reads() {
+        changes(session, call);
+        return Stream::Other;
+    }
+    let Found::File(covered) = call.find(session) else {
+        return Stream::Other;
+    };
+    let tiers = session.cache.tiers();
+    let find = || foresee_cache::copying::find(tiers, covered.key);
+    if let Some(tier) = find() {
+        return Stream::Copy { tier, covered };
+    }
+    let size_bytes = covered.look.size_bytes;
+    if size_bytes <= SMALL_BYTES && session.cache.has_room(size_bytes) {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(call.folder(), call.path, flags, rustix::fs::Mode::empty());
+        if opened.is_ok_and(|source| is_placed(session, source.as_fd(), covered))
+            && let Some(tier) = find()
+        {
+            return Stream::Copy { tier, covered };
+        }
+    }
+    Stream::Source(covered)
+}
+
+/// Writes down the descriptor of a stream: it never moves, as what was read ahead is of its place.
+pub(crate) fn enter_stream(
+    session: &Session,
+    descriptor: i32,
+    tier: Option<usize>,
+    covered: Covered,
+) {
+    let kind = tier.map_or(Kind::Source, Kind::Copy);
+    enter(session, descriptor, kind, covered);
+}
+
+/// A stream's reads are not seen: a large file is asked for when it is opened.
+pub(crate) fn ask_for_stream(session: &Session, covered: Covered, descriptor: BorrowedFd<'_>) {
+    let size_bytes = covered.look.size_bytes;
+    if size_bytes > SMALL_BYTES {
+        reading::ask_for(session, size_bytes, covered.key, descriptor);
+    }
+}
