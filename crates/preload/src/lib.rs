@@ -12,13 +12,13 @@
 //!
 //! **Small files** are copied by who opens them, in one pass, and read from the copy: the source is read once. **Large ones**
 //! are read from the source while the copying process fetches them; descriptors that are open move to the copy inside of the
-//! program's own reads ([`reading`]).
+//! program's own reads (`reading`).
 //!
 //! **Never in the way.** Whatever fails means that the source is read. The library starts no thread, keeps no descriptor,
 //! takes no lock, writes nothing to the program's streams, and does its own work by raw system calls. What is remembered of
-//! descriptors is a table of atomic words ([`slots`]), which is compared with the kernel's word before it is relied on.
+//! descriptors is a table of atomic words (`slots`), which is compared with the kernel's word before it is relied on.
 //!
-//! [`hooks`] is the only file with unsafe code.
+//! `hooks` is the only file with unsafe code.
 
 // Only hooks call most of it, and a test that hooked its own calls would test itself.
 #![cfg_attr(test, allow(dead_code, reason = "hooks are not in tests"))]

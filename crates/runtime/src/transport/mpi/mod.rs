@@ -1,4 +1,4 @@
-//! Ranks over MPI: a [`Mesh`] whose messages MPI carries, on whatever network the site's MPI is made for.
+//! Ranks over MPI: a mesh whose messages MPI carries, on whatever network the site's MPI is made for.
 //!
 //! MPI is found at run time, never linked: one program works with Open MPI, with MPICH and its family, and without any
 //! (`library`, `abi`). It is used as it is where somebody has initialised it; else it is initialised only when that is asked
