@@ -259,7 +259,7 @@ mod tests {
     fn coverage() -> Coverage {
         Coverage::new(&Settings {
             roots: vec![Root {
-                named: b"/work/data".to_vec(),
+                named: b"/sets/data".to_vec(),
                 real: b"/mnt/disk/set".to_vec(),
             }],
             ..Settings::default()
@@ -277,25 +277,25 @@ mod tests {
     fn a_source_is_covered_by_both_of_its_names_however_they_are_written() {
         let coverage = coverage();
         for path in [
-            "/work/data/a/b",
-            "/work/data",
-            "/work//data/x",
-            "/work/./data/x",
-            "//work/data/.hidden",
-            "/etc/../work/data/x",
-            "/work/data/../data/x",
-            "/work/data/",
+            "/sets/data/a/b",
+            "/sets/data",
+            "/sets//data/x",
+            "/sets/./data/x",
+            "//sets/data/.hidden",
+            "/etc/../sets/data/x",
+            "/sets/data/../data/x",
+            "/sets/data/",
         ] {
             assert_eq!(coverage.of_absolute(path.as_bytes()), NAMED, "{path}");
         }
         assert_eq!(coverage.of_absolute(b"/mnt/disk/set/x"), REAL);
         for path in [
-            "/work/database/x",
-            "/work/dat",
-            "/work/data/../x",
+            "/sets/database/x",
+            "/sets/dat",
+            "/sets/data/../x",
             "/etc/passwd",
-            "/work/data2",
-            "/work/data/../../x",
+            "/sets/data2",
+            "/sets/data/../../x",
         ] {
             let found = coverage.of_absolute(path.as_bytes());
             assert!(!matches!(found, Relation::Inside { .. }), "{path}");
@@ -305,18 +305,18 @@ mod tests {
     #[test]
     fn relative_paths_are_followed_from_above_and_from_inside() {
         let coverage = coverage();
-        let work = coverage.of_absolute(b"/work");
-        assert_eq!(work, Relation::Above { prefix: 0, len: 5 });
-        assert_eq!(coverage.of_relative(work, b"data/x", nobody), NAMED);
-        assert_eq!(coverage.of_relative(work, b"data", nobody), NAMED);
+        let sets = coverage.of_absolute(b"/sets");
+        assert_eq!(sets, Relation::Above { prefix: 0, len: 5 });
+        assert_eq!(coverage.of_relative(sets, b"data/x", nobody), NAMED);
+        assert_eq!(coverage.of_relative(sets, b"data", nobody), NAMED);
         assert_eq!(
-            coverage.of_relative(work, b"datax", nobody),
+            coverage.of_relative(sets, b"datax", nobody),
             Relation::Outside
         );
         assert_eq!(coverage.of_relative(NAMED, b"x", nobody), NAMED);
         let top = coverage.of_absolute(b"/");
-        assert_eq!(coverage.of_relative(top, b"work", nobody), work);
-        assert_eq!(coverage.of_relative(top, b"work/data/x", nobody), NAMED);
+        assert_eq!(coverage.of_relative(top, b"sets", nobody), sets);
+        assert_eq!(coverage.of_relative(top, b"sets/data/x", nobody), NAMED);
         assert_eq!(
             coverage.of_relative(Relation::Outside, b"x/y", nobody),
             Relation::Outside
@@ -335,9 +335,9 @@ mod tests {
             }
         };
         let from = |folder, path: &[u8], own| coverage.of_relative(folder, path, at(own));
-        assert_eq!(from(Relation::Outside, b"../data/x", b"/work/other"), NAMED);
-        assert_eq!(from(NAMED, b"../../x", b"/work/data/a"), Relation::Outside);
-        assert_eq!(from(NAMED, b"./x", b"/work/data/a"), NAMED);
+        assert_eq!(from(Relation::Outside, b"../data/x", b"/sets/other"), NAMED);
+        assert_eq!(from(NAMED, b"../../x", b"/sets/data/a"), Relation::Outside);
+        assert_eq!(from(NAMED, b"./x", b"/sets/data/a"), NAMED);
         assert_eq!(
             coverage.of_relative(NAMED, b"../x", |_| None),
             Relation::Outside
@@ -348,7 +348,7 @@ mod tests {
     fn the_working_folder_is_looked_up_once() {
         let coverage = coverage();
         let inside = |into: &mut [u8]| {
-            into[..11].copy_from_slice(b"/work/data/");
+            into[..11].copy_from_slice(b"/sets/data/");
             Some(10)
         };
         assert_eq!(coverage.of_working(inside), NAMED);
@@ -375,9 +375,9 @@ mod tests {
     #[test]
     fn paths_that_are_too_long_are_not_covered() {
         let long = vec![b'x'; PATH_BYTES_MAX];
-        let path = [b"/work/data/./", long.as_slice()].concat();
+        let path = [b"/sets/data/./", long.as_slice()].concat();
         assert_eq!(coverage().of_absolute(&path), Relation::Outside);
-        assert_eq!(trusted_key(b"/work/data/../x"), None);
-        assert!(trusted_key(b"/work/data/x").is_some());
+        assert_eq!(trusted_key(b"/sets/data/../x"), None);
+        assert!(trusted_key(b"/sets/data/x").is_some());
     }
 }
