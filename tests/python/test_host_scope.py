@@ -1,6 +1,7 @@
 """Tiers of a host: its ranks have the capacity together, and no sample is read or kept twice."""
 
 import itertools
+import time
 
 import foresee
 import pytest
@@ -46,6 +47,26 @@ def test_the_ranks_of_a_host_keep_each_sample_once(paths, tmp_path, kind, percen
         assert len(held) == RANKS
         assert not any(one & other for one, other in itertools.combinations(held, 2))
         assert sum(map(len, held)) == min(SAMPLES, SAMPLES * percent // 100)
+
+
+def test_whatever_the_number_of_ranks_all_is_found_and_the_capacity_kept(paths, tmp_path):
+    """Also where the capacity is another: what fits then stays."""
+    # What was changed less than 2 s before it is read is not trusted later.
+    time.sleep(2.1)
+    cache = tmp_path / "cache"
+    # How many ranks, for how many samples there is room, and how many of them are not there yet.
+    jobs = [(3, 490, 480), (4, 490, 0), (2, 490, 0), (8, 490, 0), (1, 490, 0), (5, 240, None), (3, 490, 240), (6, 490, 0)]
+    for number, (ranks, room, missing) in enumerate(jobs):
+        tier = {"kind": "disk", "capacity": room * SIZE, "path": str(cache), "free_space_floor": 0}
+        folder = tmp_path / f"job{number}"
+        with Ranks(paths, ranks, folder, trace=True, check=False, job=told(tier)) as job:
+            job.step_together()
+            check_epochs(job.end(), SAMPLES, EPOCHS)
+            if missing is not None:
+                assert job.source_bytes() == SIZE * missing, f"{ranks} ranks"
+        on_disk = sum(path.stat().st_blocks * 512 for path in cache.glob("*-slot*/data-*"))
+        # The blocks at the ends of a part are not all its own.
+        assert on_disk <= room * SIZE + 8 * (8 << 10), f"{ranks} ranks"
 
 
 def test_what_cannot_be_shared_is_refused(tmp_path, folder, monkeypatch):

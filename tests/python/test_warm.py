@@ -5,6 +5,7 @@ import shutil
 import time
 from collections import Counter
 
+import foresee
 import pytest
 from many import Ranks, check_epochs, make_files
 
@@ -111,6 +112,20 @@ def test_one_rank_less_reads_no_more_than_the_lost_tier_held(jobs, is_lost):
         assert jobs.source_bytes == lost_bytes
     jobs.run(3)
     assert jobs.source_bytes == 0
+
+
+def test_what_two_tiers_hold_is_held_whichever_comes_first(paths, tmp_path):
+    def read(*names):
+        tiers = [
+            {"kind": "disk", "capacity": 2 * TOTAL, "path": str(tmp_path / name), "free_space_floor": 0} for name in names
+        ]
+        with foresee.Job(foresee.Files(paths), BATCH, EPOCHS, seed=3, config={"tier": tiers}) as job:
+            for _ in job:
+                pass
+            return job.stats()["source_bytes"]
+
+    assert [read("one"), read("other")] == [TOTAL, TOTAL]
+    assert [read("one", "other"), read("other", "one")] == [0, 0]
 
 
 def held_in(index):

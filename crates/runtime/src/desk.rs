@@ -1,6 +1,7 @@
 //! The engine with all it is told. Whatever changes the engine passes through here in one order, under the job's lock, so
 //! that a run can be written down and done again: the same calls give the same commands.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
@@ -138,8 +139,11 @@ impl Desk {
         record: bool,
     ) -> Self {
         let mut arrived = TierMap::new(samples, tiers);
-        for &(sample, tier) in held {
-            arrived.set(sample, Some(tier));
+        // Of several copies, one is where the plan wants it, and the others go.
+        let going = engine.going().iter();
+        let going: HashSet<_> = going.map(|copy| (copy.sample, copy.tier)).collect();
+        for copy in held.iter().filter(|copy| !going.contains(copy)) {
+            arrived.set(copy.0, Some(copy.1));
         }
         Self {
             engine,

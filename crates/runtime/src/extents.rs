@@ -138,6 +138,19 @@ impl Extents {
         true
     }
 
+    /// The free range that has this byte; none where it is taken.
+    pub fn range_at(&self, offset: u64) -> Option<Extent> {
+        let (&start, &len) = self.by_offset.range(..=offset).next_back()?;
+        let range = Extent { offset: start, len };
+        (range.end() > offset).then_some(range)
+    }
+
+    /// All free ranges, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Extent> {
+        let ranges = self.by_offset.iter();
+        ranges.map(|(&offset, &len)| Extent { offset, len })
+    }
+
     /// How many bytes are free.
     pub const fn free(&self) -> u64 {
         self.free

@@ -217,7 +217,9 @@ impl Engine {
                 busy: [&self.in_flight, &self.in_use],
                 now: When { epoch, step },
             };
-            if !self.keeper.adopt(sample, tier, &mut space) {
+            // One copy is enough: of a second one the plan knows nothing.
+            let is_held = space.holdings.get(sample).is_some();
+            if is_held || !self.keeper.adopt(sample, tier, &mut space) {
                 self.evicted.push(Evicted {
                     sample,
                     tier,
@@ -488,6 +490,11 @@ impl Engine {
     #[inline]
     pub fn release(&mut self, bytes: Bytes) {
         self.staging_used -= self.model.staged(bytes);
+    }
+
+    /// Copies that have gone and were not asked for yet ([`Engine::evicted`]).
+    pub fn going(&self) -> &[Evicted] {
+        &self.evicted
     }
 
     /// Copies that have gone since this was asked last.

@@ -41,7 +41,7 @@ use crate::tier_map::TierMap;
 use crate::units::Bytes;
 
 pub use self::brief::{Assignment, Brief, Capacities};
-pub use self::premises::{Premises, PremisesError};
+pub use self::premises::{Inherited, Premises, PremisesError, SharedTier, capacities};
 pub use self::share::{Picks, Share, ShareError, Work, range_of};
 
 /// How the trainer's samples are brought in.

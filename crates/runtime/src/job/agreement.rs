@@ -1,7 +1,7 @@
 //! What a job and its peers agree on before it starts. Three things are gathered, each from all ranks:
 //!
 //! 1. what each plans from ([`Premises`]): whoever was given something else than rank 0 is an error that names it, on all
-//!    ranks alike; and what its tiers can hold, which all plan with;
+//!    ranks alike; and what its tiers can hold, which all plan with, and which is allotted to them then;
 //! 2. what its tiers hold from before ([`Held`]), by ranges of samples where it is much: O(samples) lie here at a time;
 //! 3. its share of the work ([`Share`]), under the digest of all that.
 //!
@@ -12,14 +12,14 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use foresee_core::held::{Expected, Held, HeldError};
-use foresee_core::ids::{Rank, SampleId, TierId};
-use foresee_core::policy::{
-    Brief, Capacities, Holders, Policy, Premises, PremisesError, Share, ShareError, range_of,
-};
-use foresee_core::units::Bytes;
-
+use super::stores::Stores;
 use crate::transport::{Given, Transport};
+use foresee_core::held::{Expected, Held, HeldError};
+use foresee_core::ids::Rank;
+use foresee_core::policy::{
+    Brief, Capacities, Holders, Inherited, Policy, Premises, PremisesError, Share, ShareError,
+    capacities, range_of,
+};
 
 /// Copies of each sample, on average, that are told of in one go; where there are more it is done range by range.
 const COPIES_AT_ONCE: u64 = 4;
@@ -98,19 +98,22 @@ pub(super) struct Table<'a> {
     pub(super) policy: &'static dyn Policy,
     pub(super) transport: &'a dyn Transport,
     pub(super) patience: Duration,
+    pub(super) stores: &'a Stores,
 }
 
 impl Table<'_> {
-    pub(super) fn agree(&self, brief: Brief, held: &[(SampleId, TierId)]) -> Result<Agreed, Apart> {
+    pub(super) fn agree(&self, brief: Brief, inherited: Inherited) -> Result<Agreed, Apart> {
         let brief = Brief {
             peers: true,
             ..brief
         };
-        let premises = self.premises(&brief, held.len() as u64)?;
-        let copies = premises.iter().map(|one| one.held);
+        let premises = self.premises(&brief, inherited)?;
+        let copies = premises.iter().map(|one| one.inherited.copies);
         let copies = copies.fold(0, u64::saturating_add);
-        let capacities: Vec<Vec<Bytes>> = premises.into_iter().map(|one| one.capacities).collect();
-        let held = self.holdings(&brief, &Held::by_rank(self.rank, held), copies)?;
+        let capacities = capacities(&premises);
+        self.stores.allot(&capacities[self.rank.index()]);
+        let held = Held::by_rank(self.rank, &self.stores.held());
+        let held = self.holdings(&brief, &held, copies)?;
         let brief = Brief {
             capacities: Capacities::ByRank(capacities.into()),
             held,
@@ -145,8 +148,8 @@ impl Table<'_> {
     }
 
     /// What all plan from: the same, or an error that is the same on all ranks.
-    fn premises(&self, brief: &Brief, held: u64) -> Result<Vec<Premises>, Apart> {
-        let own = Premises::of(brief, self.policy.name(), self.rank, held);
+    fn premises(&self, brief: &Brief, inherited: Inherited) -> Result<Vec<Premises>, Apart> {
+        let own = Premises::of(brief, self.policy.name(), self.rank, inherited);
         let given = Given::to_all(own.encode(self.rank));
         let mut all: Vec<Premises> = Vec::new();
         for (rank, bytes) in self.gather(brief, given)? {

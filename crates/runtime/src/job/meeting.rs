@@ -13,8 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use foresee_core::ids::{SampleId, TierId};
-use foresee_core::policy::{Brief, Policy};
+use foresee_core::policy::{Brief, Inherited, Policy};
 use foresee_core::stream::{Shuffle, Tail};
 use sha2::{Digest as _, Sha256};
 
@@ -23,7 +22,7 @@ use super::agreement::{Agreed, AgreementError, Apart, Table};
 use super::error::JobError;
 use super::sharing;
 use super::spec::JobSpec;
-use crate::arena::Arena;
+use super::stores::Stores;
 use crate::dataset::Dataset;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
@@ -226,10 +225,10 @@ pub(super) struct Brought {
     pub(super) spec: Arc<JobSpec>,
     /// What this rank knows.
     pub(super) brief: Brief,
-    /// What its tiers hold.
-    pub(super) held: Vec<(SampleId, TierId)>,
+    /// What its tiers hold from before.
+    pub(super) inherited: Inherited,
     /// Where it keeps samples.
-    pub(super) arena: Arc<Arena>,
+    pub(super) stores: Arc<Stores>,
 }
 
 impl Brought {
@@ -243,8 +242,8 @@ impl Brought {
         let Self {
             spec,
             brief,
-            held,
-            arena,
+            inherited,
+            stores,
         } = self;
         let transport = open(meeting.key);
         let table = Table {
@@ -252,9 +251,10 @@ impl Brought {
             policy,
             transport: &*transport,
             patience: meeting.patience,
+            stores,
         };
-        let agreed = table.agree(brief.clone(), held)?;
-        sharing::share(spec, &*transport, arena, meeting.patience)?;
+        let agreed = table.agree(brief.clone(), inherited.clone())?;
+        sharing::share(spec, &*transport, &stores.arena, meeting.patience)?;
         Ok((agreed, transport))
     }
 }

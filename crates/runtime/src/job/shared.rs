@@ -31,7 +31,7 @@ const FETCHED_WITHIN: Duration = Duration::from_secs(1);
 /// What a job's threads share.
 pub(crate) struct Shared {
     pub(super) spec: Arc<JobSpec>,
-    pub(super) stores: Stores,
+    pub(super) stores: Arc<Stores>,
     pub(super) reader: Reader,
     pub(super) trace: Option<Trace>,
     /// This, for threads that end with it.
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
 /// What a running job is made of.
 pub(super) struct Parts {
     pub(super) spec: Arc<JobSpec>,
-    pub(super) stores: Stores,
+    pub(super) stores: Arc<Stores>,
     pub(super) reader: Reader,
     pub(super) trace: Option<Trace>,
     pub(super) transport: Option<Arc<dyn Transport>>,

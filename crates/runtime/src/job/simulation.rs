@@ -115,7 +115,7 @@ impl Receive for Basket {
 struct Actor {
     rank: Rank,
     state: State,
-    stores: Stores,
+    stores: Arc<Stores>,
     expected: Vec<SampleId>,
     got: Vec<u8>,
     reading: Vec<Fetch>,

@@ -10,7 +10,7 @@ use foresee_config::{Tier, TierKind};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
 use foresee_core::policy::specimen::{Caching, Traits};
-use foresee_core::policy::{Keeping, Part};
+use foresee_core::policy::{Inherited, Keeping, Part, SharedTier};
 use foresee_core::units::Bytes;
 
 use super::consumer::Consumer;
@@ -33,7 +33,7 @@ use crate::dataset::Dataset;
 use crate::desk::Desk;
 use crate::peers::Bringers;
 use crate::pool::Pool;
-use crate::tier::{self, DiskSpec, DiskView, MemoryTier, Nowhere};
+use crate::tier::{self, DiskSpec, DiskTier, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
 
 /// Staged ahead to begin with, at least: little, as memory that nobody has touched yet may be slower than the storage.
@@ -48,10 +48,8 @@ const MEASURED_MAX: u32 = 3;
 /// What a job opens before it is known whether it has peers.
 pub(super) struct Opened {
     pool: Arc<Pool>,
-    stores: Stores,
+    stores: Arc<Stores>,
     grant: Grant,
-    /// What its tiers hold from before.
-    held: Vec<(SampleId, TierId)>,
 }
 
 impl Opened {
@@ -107,15 +105,15 @@ impl Job {
         let opened = self.open()?;
         let spec = self.spec();
         let course = (consumer.layout.clone(), consumer.mark);
-        let capacities = opened.stores.capacities();
+        let capacities = even_capacities(&spec, &opened.stores);
         let brief = spec.brief(self.orders(), course, &capacities, &[])?;
-        let held = opened.held.clone();
-        let arena = Arc::clone(&opened.stores.arena);
+        let inherited = inherited(&spec, &opened.stores);
+        let stores = Arc::clone(&opened.stores);
         peers.seek(Brought {
             spec,
             brief,
-            held,
-            arena,
+            inherited,
+            stores,
         })?;
         *place = Some(opened);
         Ok(())
@@ -130,7 +128,7 @@ impl Job {
 
     /// What it opened, once it has met its peers.
     #[cfg(test)]
-    pub(super) fn meets_peers(&self) -> Option<Stores> {
+    pub(super) fn meets_peers(&self) -> Option<Arc<Stores>> {
         let peers = self.peers()?;
         let deadline = Instant::now() + Duration::from_secs(60);
         assert!(peers.wait(deadline).is_ok_and(|is_decided| is_decided));
@@ -143,16 +141,13 @@ impl Job {
         let pool = Pool::of_process();
         let (stores, grant) = self.open_stores(&pool)?;
         let spec = self.spec();
-        let held = if spec.config.source.immutable {
-            stores.held()
-        } else {
-            stores.held_from_before(&*spec.source)
-        };
+        if !spec.config.source.immutable {
+            stores.drop_incomparable(&*spec.source);
+        }
         Ok(Opened {
             pool,
-            stores,
+            stores: Arc::new(stores),
             grant,
-            held,
         })
     }
 
@@ -233,8 +228,14 @@ impl Job {
             pool,
             stores,
             grant,
-            held,
         } = opened;
+        if self.peers().is_none_or(|peers| peers.agreed().is_none()) {
+            let capacities = even_capacities(&spec, &stores).into_iter().map(Bytes);
+            let staging = Bytes(spec.config.staging.capacity_bytes);
+            let capacities: Vec<Bytes> = std::iter::once(staging).chain(capacities).collect();
+            stores.allot(&capacities);
+        }
+        let held = stores.held();
         let desk = self.desk(consumer, &stores, &held)?;
         if let Ok(mut began) = self.began.lock() {
             let held = held.iter().map(|(sample, _)| *sample).collect();
@@ -427,6 +428,44 @@ fn crew(spec: &JobSpec, desk: &Desk, stores: &Stores) -> Crew {
     Crew::new(desk.threads(), threads, spec.cores(), choice)
 }
 
+/// What each tier can hold if nobody else has more of it.
+fn even_capacities(spec: &JobSpec, stores: &Stores) -> Vec<u64> {
+    let tiers = spec.config.tiers.iter().zip(&stores.tiers);
+    let capacity = |(config, tier): (&Tier, &Box<dyn tier::Tier>)| {
+        if tier.is_flexible() {
+            spec.part_bytes(config)
+        } else {
+            tier.capacity().0
+        }
+    };
+    tiers.map(capacity).collect()
+}
+
+/// What the tiers of this rank hold from before, as others are told.
+fn inherited(spec: &JobSpec, stores: &Stores) -> Inherited {
+    let held = stores.held();
+    let bytes_in = |tier: TierId| -> Bytes {
+        let held = held.iter().filter(|(_, of)| *of == tier);
+        held.map(|(sample, _)| spec.catalog.size(*sample)).sum()
+    };
+    let numbered = (1..).map(TierId).zip(&spec.config.tiers);
+    let shared = numbered
+        .zip(&stores.tiers)
+        .filter_map(|((number, config), tier)| {
+            let is_shared = config.scope == foresee_config::Scope::Host && tier.is_flexible();
+            let folder = config.kind.path().filter(|_| is_shared)?;
+            Some(SharedTier {
+                tier: number,
+                place: DiskTier::place(folder)?,
+                held: bytes_in(number),
+            })
+        });
+    Inherited {
+        copies: held.len() as u64,
+        shared: shared.collect(),
+    }
+}
+
 /// Opens the cache of this dataset for the rank's slot of its host.
 fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobError> {
     let TierKind::Disk {
@@ -444,6 +483,8 @@ fn open_disk(pool: &Pool, spec: &JobSpec, tier: &Tier) -> Result<DiskView, JobEr
         dataset: spec.dataset,
         sizes: Arc::clone(&spec.catalog),
         capacity: Bytes(spec.part_bytes(tier)),
+        // Of what ranks share one may have all.
+        capacity_max: Bytes(tier.capacity_bytes),
         floor: Bytes(*free_space_floor_bytes),
         trusted: *trust_folder,
     };

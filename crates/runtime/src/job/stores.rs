@@ -87,6 +87,17 @@ impl Stores {
         self.tiers.iter().map(|tier| tier.capacity().0).collect()
     }
 
+    /// Gives each tier its capacity, of which the staging buffer's comes first. What does not fit makes way.
+    pub(super) fn allot(&self, capacities: &[Bytes]) {
+        let flexible = || {
+            let tiers = self.tiers.iter().zip(capacities.iter().skip(1));
+            tiers.filter(|(tier, _)| tier.is_flexible())
+        };
+        if flexible().next().is_some() {
+            aside(|| flexible().for_each(|(tier, capacity)| tier.allot(*capacity)));
+        }
+    }
+
     /// Lets go of what other jobs may want.
     pub(super) fn close(&self) {
         let close = || self.tiers.iter().for_each(|tier| tier.close());
@@ -124,11 +135,11 @@ impl Stores {
             .collect()
     }
 
-    /// All that the tiers hold from before and that can be compared with the source. What cannot, since whoever gave it to a
-    /// tier did not know what it was in the source, or since it had been changed a moment before, would have to be read
-    /// again wherever it is: it makes way, and nobody counts on it.
-    pub(super) fn held_from_before(&self, source: &dyn Source) -> Vec<(SampleId, TierId)> {
-        let mut held = self.held();
+    /// Drops what the tiers hold from before and cannot be compared with the source, since whoever gave it to a tier did not
+    /// know what it was in the source, or since it had been changed a moment before: it would have to be read again wherever
+    /// it is, so nobody is to count on it.
+    pub(super) fn drop_incomparable(&self, source: &dyn Source) {
+        let held = self.held();
         let is_comparable = |(sample, tier): &(SampleId, TierId)| {
             let tier = self.tier(*tier);
             !tier.outlasts_jobs() || tier.is_comparable(*sample)
@@ -136,17 +147,11 @@ impl Stores {
         let first = held.iter().find(|one| !is_comparable(one));
         // What cannot change need not be compared.
         if first.is_none_or(|(sample, _)| matches!(source.look(*sample), Ok(None))) {
-            return held;
+            return;
         }
-        held.retain(|one| {
-            let is_held = is_comparable(one);
-            if !is_held {
-                let (sample, tier) = *one;
-                self.tier(tier).evict(sample);
-            }
-            is_held
-        });
-        held
+        for (sample, tier) in held.into_iter().filter(|one| !is_comparable(one)) {
+            self.tier(tier).evict(sample);
+        }
     }
 
     /// A sample that may have found no room where it should stay gets it now. Returns the tier that has no room.

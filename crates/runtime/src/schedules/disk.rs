@@ -31,6 +31,7 @@ fn spec(folder: &TempDir, samples: u64) -> DiskSpec {
         dataset: [0; 16],
         sizes: Arc::new(Catalog::new(vec![LEN as u64; 4])),
         capacity: Bytes(samples * LEN as u64),
+        capacity_max: Bytes(samples * LEN as u64),
         floor: Bytes(0),
         trusted: true,
     }

@@ -45,6 +45,17 @@ pub trait Tier: Send + Sync {
     /// How many bytes of samples it may hold. At once: the job's lock may be held.
     fn capacity(&self) -> Bytes;
 
+    /// Whether it may be allotted another capacity: nobody else counts on the one that it has.
+    fn is_flexible(&self) -> bool {
+        false
+    }
+
+    /// Gives it its capacity, as far as it is flexible, before anything is kept. What does not fit makes way. May write
+    /// files.
+    fn allot(&self, capacity: Bytes) {
+        let _ = capacity;
+    }
+
     /// All that is held, in the order of samples. Writes no file.
     fn held(&self) -> Vec<SampleId>;
 

@@ -2,6 +2,7 @@
 //! log yet is remembered in order. A sample that is read while it is evicted keeps its space until its last reader is done:
 //! readers share the entry, and whoever drops it last frees it.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use foresee_core::ids::SampleId;
 
 use super::entry::Entry;
 use super::log;
-use crate::extents::Extents;
+use crate::extents::{Extent, Extents};
 use crate::stamp::Stamp;
 
 /// A held sample: where it lies, which readers share, and what it was in the source.
@@ -25,13 +26,15 @@ pub(super) struct Index {
     entries: HashMap<SampleId, Holding>,
     /// What is allocated and free. What is not allocated yet counts as taken.
     pub(super) extents: Extents,
-    /// Bytes of evicted samples that are still being read.
+    /// Bytes that are about to be free: of evicted samples that are still being read, and what the disk is given back.
     leaving: u64,
     held: u64,
     /// How many records say what is held.
     records: u64,
     /// What was evicted since the log was told last.
     evicted: Vec<SampleId>,
+    /// What became free since the disk was given back what is, where it is to be.
+    freed: Option<Vec<Extent>>,
 }
 
 impl Index {
@@ -49,6 +52,7 @@ impl Index {
             held,
             records,
             evicted: Vec::new(),
+            freed: None,
         }
     }
 
@@ -80,6 +84,18 @@ impl Index {
         let mut samples: Vec<_> = self.entries.keys().copied().collect();
         samples.sort_unstable();
         samples
+    }
+
+    /// All held samples with their lengths, from the end of the space on.
+    pub(super) fn from_the_end(&self) -> Vec<(SampleId, u64)> {
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_unstable_by_key(|(sample, held)| {
+            Reverse((held.entry.parts()[0].offset, **sample))
+        });
+        let entries = entries.into_iter();
+        entries
+            .map(|(sample, held)| (*sample, held.entry.len()))
+            .collect()
     }
 
     /// Bytes of all held samples.
@@ -153,8 +169,42 @@ impl Index {
         self.free(entry);
     }
 
+    /// From here on what becomes free is remembered; all that is free at present counts as such.
+    pub(super) fn remember_freed(&mut self) {
+        if self.freed.is_none() {
+            self.freed = Some(self.extents.ranges().collect());
+        }
+    }
+
+    /// What becomes free is remembered.
+    pub(super) fn remembers_freed(&self) -> bool {
+        self.freed.is_some()
+    }
+
+    /// Takes a range that became free and still is, with what is free beside it, for a moment; none where there is none.
+    pub(super) fn take_freed(&mut self) -> Option<Extent> {
+        let freed = self.freed.as_mut()?;
+        while let Some(part) = freed.pop() {
+            if let Some(range) = self.extents.range_at(part.offset) {
+                self.extents.claim(range.offset, range.len);
+                self.leaving += range.len;
+                return Some(range);
+            }
+        }
+        None
+    }
+
+    /// What was taken for a moment is free again.
+    pub(super) fn put_back(&mut self, range: Extent) {
+        self.leaving -= range.len;
+        self.extents.give_back(range.offset, range.len);
+    }
+
     /// Frees ranges that were taken for a sample.
     pub(super) fn free(&mut self, entry: &Entry) {
+        if let Some(freed) = &mut self.freed {
+            freed.extend_from_slice(entry.parts());
+        }
         for part in entry.parts() {
             self.extents.give_back(part.offset, part.len);
         }

@@ -227,6 +227,13 @@ pub(super) fn identity(folder: &Folder) -> io::Result<Option<Identity>> {
     Ok(Some(identity).filter(|identity| is_shape && found == header(*identity)))
 }
 
+/// The space that an index is about has another shape from here on, in which what it says is as true.
+pub(super) fn reshape(folder: &Folder, identity: Identity) -> io::Result<()> {
+    check_may_write();
+    let file = folder.open(INDEX, OpenOptions::new().write(true))?;
+    file.write_all_at(&header(identity), 0)
+}
+
 /// Reads the index of an earlier process.
 pub(super) fn read(folder: &Folder, identity: Identity) -> io::Result<Past> {
     let file = match folder.open(INDEX, OpenOptions::new().read(true)) {

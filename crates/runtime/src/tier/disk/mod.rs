@@ -66,7 +66,7 @@ pub struct DiskSpec {
     pub folder: PathBuf,
     /// The sub-folder for this dataset and slot of the host.
     pub name: String,
-    /// Sub-folders that no rank has any more, whose samples are adopted.
+    /// Sub-folders that no rank has any more, which this one has beside its own.
     pub orphans: Vec<String>,
     /// Digest of the dataset: samples of another one are not brought back.
     pub dataset: [u8; 16],
@@ -74,6 +74,8 @@ pub struct DiskSpec {
     pub sizes: Arc<Catalog>,
     /// How many bytes of samples may be kept.
     pub capacity: Bytes,
+    /// So many at most, where it may be allotted more than that later ([`Tier::allot`]).
+    pub capacity_max: Bytes,
     /// How many bytes of the file system must stay free.
     pub floor: Bytes,
     /// Whether somebody else may own the folder or write to it.
@@ -98,10 +100,11 @@ pub struct DiskStats {
     pub corrupt: u64,
 }
 
-/// Samples on a local disk.
+/// Samples on a local disk, in one sub-folder.
 #[derive(Debug)]
 pub struct DiskTier {
     label: String,
+    /// What it has space for. Where less may be held, the disk is given back what is free ([`DiskTier::thin`]).
     capacity: Bytes,
     segments: Segments,
     /// The index as it is on disk. Locked before `index`, never after.
@@ -133,6 +136,11 @@ impl DiskTier {
     /// What is free on a folder's file system, if that can be told.
     pub fn free_space(folder: &Path) -> Option<Bytes> {
         segments::free(folder).ok()
+    }
+
+    /// Where a folder is: a number that processes of this host have in common which mean the same one, and no others.
+    pub fn place(folder: &Path) -> Option<u64> {
+        reach::place(folder)
     }
 
     /// The checksum of a sample.
@@ -179,7 +187,43 @@ impl DiskTier {
             return self.refuse(sample, cause);
         }
         self.writing.reopen();
+        self.give_back_freed();
         Ok(Kept::Yes)
+    }
+
+    /// Drops so many bytes of samples, or a little more; how many it was. Those that lie last go: what is free is in one piece
+    /// then, and small samples leave no blocks behind of which they were a part.
+    fn drop_last(&self, bytes: u64) -> u64 {
+        let mut dropped = 0;
+        if bytes > 0 {
+            let mut index = self.index();
+            for (sample, len) in index.from_the_end() {
+                if dropped >= bytes {
+                    break;
+                }
+                index.evict(sample);
+                dropped += len;
+            }
+        }
+        dropped
+    }
+
+    /// Takes no more of the disk than what it holds from here on, instead of all that it has space for.
+    fn thin(&self) {
+        self.index().remember_freed();
+        self.give_back_freed();
+    }
+
+    /// Gives the disk back what became free. Nobody is given a range meanwhile that is not there any more after.
+    fn give_back_freed(&self) {
+        loop {
+            let Some(range) = self.index().take_freed() else {
+                return;
+            };
+            self.segments.punch(range);
+            self.index().put_back(range);
+            self.left.notify_all();
+        }
     }
 
     /// Whether it holds so many bytes of a sample that have this checksum.
@@ -267,7 +311,8 @@ impl DiskTier {
         else {
             return false;
         };
-        match self.segments.allocate(next) {
+        let thin = self.index().remembers_freed();
+        match self.segments.allocate(next, thin) {
             Ok(range) => {
                 self.growing.reopen();
                 self.index().extents.give_back(range.offset, range.len);

@@ -122,5 +122,6 @@ impl Drop for DiskTier {
     /// What cannot be noted now is found by the next process as it was, or damaged: its checksum tells.
     fn drop(&mut self) {
         let _ = self.note_evictions();
+        self.give_back_freed();
     }
 }

@@ -27,10 +27,7 @@ impl DiskTier {
         let lock = folder::lock(&folder)?;
         let identity = Identity {
             dataset: spec.dataset,
-            shape: Shape {
-                capacity: spec.capacity.0,
-                segment: segment.min(spec.capacity.0),
-            },
+            shape: shape(spec, &folder, segment)?,
         };
         Self::open_locked(spec, &folder, lock, identity)
     }
@@ -85,6 +82,35 @@ impl DiskTier {
             corrupt: AtomicU64::new(0),
             _lock: lock,
         })
+    }
+}
+
+/// The shape of a sub-folder's space: what it was, if it is of the same dataset and can be as large as is asked for.
+fn shape(spec: &DiskSpec, folder: &Folder, segment: u64) -> Result<Shape, DiskError> {
+    let new = Shape::new(spec.capacity_max.0, segment);
+    let found = log::identity(folder)
+        .map_err(|cause| DiskError::new(&folder.path, "read its index", cause))?;
+    let Some(found) = found.filter(|found| found.dataset == spec.dataset) else {
+        return Ok(new);
+    };
+    let grown = found.shape.grown(new.capacity, segment);
+    if grown == found.shape {
+        return Ok(grown);
+    }
+    let identity = Identity {
+        shape: grown,
+        ..found
+    };
+    // In this order: who is killed in between leaves a file that is longer than it need be.
+    let reshaped = segments::lengthen(folder, found.shape, grown)
+        .and_then(|()| log::reshape(folder, identity));
+    match reshaped {
+        Ok(()) => Ok(grown),
+        Err(cause) => {
+            let path = shown(&folder.path);
+            tracing::warn!("cache folder {path}: cannot be made larger: {cause}");
+            Ok(found.shape)
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! How far a file system reaches: on one that several hosts share, a lock may be seen by the processes of one host only (a
 //! mount may even say so), and nobody tells. There, hosts are kept apart by names.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::statfs;
+use twox_hash::XxHash3_64;
 
 /// Kinds of file systems that several hosts may share, by the numbers that statfs gives them (statfs(2), linux/magic.h).
 /// Those in user space can be anything.
@@ -39,6 +42,16 @@ pub(super) fn host_in_names(folder: &Path) -> Option<String> {
         statfs(path).ok()
     })?;
     is_shared(found.f_type).then(host)
+}
+
+/// Where a folder is: a number that processes of this host have in common which mean the same one, and no others. None where
+/// it is not there.
+pub(super) fn place(folder: &Path) -> Option<u64> {
+    let found = fs::metadata(folder).ok()?;
+    let mut bytes = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+    bytes.extend(found.dev().to_le_bytes());
+    bytes.extend(found.ino().to_le_bytes());
+    Some(XxHash3_64::oneshot(&bytes))
 }
 
 #[allow(

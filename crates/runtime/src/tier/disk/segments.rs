@@ -27,6 +27,56 @@ pub(super) struct Shape {
     pub(super) segment: u64,
 }
 
+impl Shape {
+    /// A space of so many bytes, in files of at most `segment`.
+    pub(super) fn new(capacity: u64, segment: u64) -> Self {
+        Self {
+            capacity,
+            segment: segment.min(capacity),
+        }
+    }
+
+    /// The same with at least so many bytes, in which all that lies in this one keeps its offset.
+    pub(super) fn grown(self, capacity: u64, segment: u64) -> Self {
+        if capacity <= self.capacity {
+            return self;
+        }
+        let is_one_file = self.segment == self.capacity;
+        let segment = if is_one_file {
+            self.segment.max(segment.min(capacity))
+        } else {
+            self.segment
+        };
+        Self { capacity, segment }
+    }
+
+    fn segments(self) -> usize {
+        self.capacity.div_ceil(self.segment) as usize
+    }
+
+    fn range(self, segment: usize) -> Extent {
+        let offset = segment as u64 * self.segment;
+        Extent {
+            offset,
+            len: self.segment.min(self.capacity - offset),
+        }
+    }
+}
+
+/// Makes the last data file of a space as long as it is in a larger one. What is added takes nothing of the disk yet.
+pub(super) fn lengthen(folder: &Folder, old: Shape, new: Shape) -> io::Result<()> {
+    let last = old.segments() - 1;
+    let mut options = OpenOptions::new();
+    match folder.open(&data_name(last), options.read(true).write(true)) {
+        Ok(file) if file.metadata()?.len() >= old.range(last).len => {
+            file.set_len(new.range(last).len)
+        }
+        Ok(_) => Ok(()),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(cause) => Err(cause),
+    }
+}
+
 /// The data files of a tier.
 #[derive(Debug)]
 pub(super) struct Segments {
@@ -41,7 +91,7 @@ pub(super) struct Segments {
 impl Segments {
     /// Finds the files that are there in full.
     pub(super) fn open(folder: &Folder, shape: Shape, floor: Bytes) -> Result<Self, DiskError> {
-        let count = shape.capacity.div_ceil(shape.segment) as usize;
+        let count = shape.segments();
         let files = (0..count).map(|_| OnceLock::new()).collect();
         let segments = Self {
             folder: folder.clone(),
@@ -72,8 +122,8 @@ impl Segments {
         self.files.iter().position(|file| file.get().is_none())
     }
 
-    /// Allocates a segment and gives its range. One thread at a time.
-    pub(super) fn allocate(&self, segment: usize) -> io::Result<Extent> {
+    /// Makes a segment and gives its range; allocated in full, unless it is to be `thin`. One thread at a time.
+    pub(super) fn allocate(&self, segment: usize, thin: bool) -> io::Result<Extent> {
         check_may_write();
         let range = self.range(segment);
         self.check_floor(range.len)?;
@@ -81,7 +131,12 @@ impl Segments {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(true);
         let file = self.folder.open(&data_name(segment), options)?;
-        if let Err(cause) = reserve(&file, range.len) {
+        let made = if thin {
+            file.set_len(range.len)
+        } else {
+            reserve(&file, range.len)
+        };
+        if let Err(cause) = made {
             // A part may have been allocated: nothing of it is of use.
             let _ = fs::remove_file(&path);
             return Err(cause);
@@ -111,6 +166,17 @@ impl Segments {
             data = tail;
         }
         Ok(())
+    }
+
+    /// Gives the disk back what whole blocks of a range took, where its file system can do that.
+    pub(super) fn punch(&self, range: Extent) {
+        check_may_write();
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        for (segment, offset, len) in self.pieces(&[range]) {
+            if let Ok(file) = self.file(segment) {
+                let _ = retry_on_intr(|| fallocate(file, flags, offset, len as u64));
+            }
+        }
     }
 
     /// The ranges cut where files end: segment, offset in its file, length.
@@ -143,18 +209,15 @@ impl Segments {
             &data_name(segment),
             OpenOptions::new().read(true).write(true),
         ) {
-            Ok(file) => Ok((file.metadata()?.len() == self.range(segment).len).then_some(file)),
+            // Longer is one that was about to grow.
+            Ok(file) => Ok((file.metadata()?.len() >= self.range(segment).len).then_some(file)),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(cause),
         }
     }
 
     fn range(&self, segment: usize) -> Extent {
-        let offset = segment as u64 * self.shape.segment;
-        Extent {
-            offset,
-            len: self.shape.segment.min(self.shape.capacity - offset),
-        }
+        self.shape.range(segment)
     }
 
     fn path(&self, segment: usize) -> PathBuf {

@@ -126,7 +126,8 @@ impl Shared {
                 holder: std::process::id().to_string(),
             });
         }
-        if self.tier.capacity() != spec.capacity {
+        let wanted = spec.capacity..=spec.capacity_max;
+        if !wanted.contains(&self.tier.capacity()) {
             let path = shown(&path);
             let has = self.tier.capacity();
             let asked = spec.capacity;
@@ -282,6 +283,18 @@ impl View {
         self.shared.tier.capacity()
     }
 
+    /// Whether no other job counts on what the tier may hold.
+    pub(super) fn is_alone(&self) -> bool {
+        locked(&self.shared.sharing).views.len() == 1
+    }
+
+    /// See [`crate::tier::Tier::allot`].
+    pub(super) fn allot(&self, capacity: Bytes) {
+        if self.is_alone() {
+            self.shared.tier.allot(capacity);
+        }
+    }
+
     /// Bytes of all samples that the tier holds.
     pub(super) fn held_bytes(&self) -> Bytes {
         self.shared.tier.held_bytes()
@@ -403,6 +416,7 @@ mod tests {
             dataset: [7; 16],
             sizes: Arc::new(Catalog::new(vec![SAMPLE; 10])),
             capacity: Bytes(3 * SAMPLE),
+            capacity_max: Bytes(3 * SAMPLE),
             floor: Bytes(0),
             trusted: false,
         }
@@ -446,6 +460,7 @@ mod tests {
                 name: format!("{number}"),
                 sizes,
                 capacity,
+                capacity_max: capacity,
                 ..spec(folder.path())
             };
             Box::new(open.open(&spec).unwrap())

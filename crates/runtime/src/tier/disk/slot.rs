@@ -1,11 +1,9 @@
-//! A slot's tier: its own folder, and what was adopted of orphans, the folders of slots that no rank has any more.
+//! A slot's tier: its own folder, and the orphans it is the heir of, folders of slots that no rank has any more.
 //!
-//! What orphans hold counts as held, as far as the capacity allows. It moves bit by bit: a sample that is read from an orphan
-//! is kept in the own folder and forgotten there. Nothing is copied before, so opening takes no longer, and a process that
-//! is killed in the middle leaves each sample in one of the two, or in both. What found no room stays where it is, for the
-//! day when there are as many ranks again; an orphan that holds nothing is removed.
-
-use std::collections::HashMap;
+//! What is held in any of them is held, and stays where it is: nothing is copied, so opening takes no longer, and a process
+//! that is killed leaves everything as it was. What is kept goes to the own folder. All together hold no more than the slot
+//! is allotted; where they have space for more, the disk is given back what is free. What does not fit makes way, of orphans
+//! first, and an orphan that holds nothing is removed.
 
 use foresee_config::shown;
 use foresee_core::ids::SampleId;
@@ -14,16 +12,18 @@ use foresee_core::units::Bytes;
 use super::folder::{self, Folder};
 use super::{DiskError, DiskSpec, DiskTier, locked};
 use crate::stamp::Stamp;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, whole};
 use crate::tier::{Found, InFile, Kept, Tier, TierError};
 
 /// The tier of a slot.
 #[derive(Debug)]
 pub(super) struct SlotTier {
+    /// What it keeps goes here, which has space for all that it may ever hold.
     own: DiskTier,
     orphans: Vec<Orphan>,
-    /// Locked before the index of any folder, never after.
-    adopted: Mutex<Adopted>,
+    room: Mutex<Room>,
+    /// Signalled when somebody who keeps a sample is done.
+    done: Condvar,
     folder: Folder,
 }
 
@@ -34,42 +34,27 @@ struct Orphan {
     tier: DiskTier,
 }
 
-/// What is held in orphans and counts.
-#[derive(Debug, Default)]
-struct Adopted {
-    from: HashMap<SampleId, Whence>,
-    bytes: u64,
-}
-
-/// Where an adopted sample is.
-#[derive(Clone, Copy, Debug)]
-struct Whence {
-    /// Number of the orphan.
-    orphan: usize,
-    bytes: u64,
-}
-
-impl Adopted {
-    fn insert(&mut self, sample: SampleId, whence: Whence) {
-        self.bytes += whence.bytes;
-        self.from.insert(sample, whence);
-    }
-
-    fn remove(&mut self, sample: SampleId) -> Option<Whence> {
-        let whence = self.from.remove(&sample)?;
-        self.bytes -= whence.bytes;
-        Some(whence)
-    }
+/// How much may be held.
+#[derive(Debug)]
+struct Room {
+    capacity: u64,
+    /// Of samples that are being kept, some of which may count as held already.
+    booked: u64,
 }
 
 impl SlotTier {
-    /// Opens a slot's folder, and adopts what the orphans hold that the specification names.
+    /// Opens a slot's folder, and the orphans that the specification names.
     pub(super) fn open(spec: &DiskSpec) -> Result<Self, DiskError> {
         let own = DiskTier::open(spec)?;
+        let capacity = spec.capacity_max.0;
         let mut slot = Self {
             own,
             orphans: Vec::new(),
-            adopted: Mutex::default(),
+            room: Mutex::new(Room {
+                capacity,
+                booked: 0,
+            }),
+            done: Condvar::new(),
             folder: spec.folder(),
         };
         for name in &spec.orphans {
@@ -86,31 +71,45 @@ impl SlotTier {
         Ok(slot)
     }
 
-    /// Takes what an orphan holds, as far as there is room.
+    /// Has an orphan from here on. What is held already is held once.
     fn adopt(&mut self, orphan: Orphan) {
-        let number = self.orphans.len();
-        let mut adopted = locked(&self.adopted);
-        let room = self.own.capacity.0 - self.own.stats().held.0;
-        let mut count = 0;
         for sample in orphan.tier.held() {
-            let bytes = orphan.tier.len_of(sample).unwrap_or(0);
-            if self.own.len_of(sample).is_some() || adopted.from.contains_key(&sample) {
-                // Moved by a process that could not say so any more.
+            if !self.has(sample) {
+                continue;
+            }
+            // A copy that came from another rank is not known to be what the source has.
+            if self.is_comparable(sample) {
                 orphan.tier.evict(sample);
-            } else if adopted.bytes + bytes <= room {
-                let orphan = number;
-                adopted.insert(sample, Whence { orphan, bytes });
-                count += 1;
+            } else {
+                self.evict(sample);
             }
         }
-        drop(adopted);
-        if count > 0 {
-            let path = shown(&self.folder.path);
-            tracing::info!("{path}: {count} samples of {} are adopted", orphan.name);
-            self.orphans.push(orphan);
-        } else {
-            self.leave(orphan);
+        let count = orphan.tier.held().len();
+        let path = shown(&self.folder.path);
+        tracing::info!("{path}: {count} samples of {} are adopted", orphan.name);
+        self.orphans.push(orphan);
+    }
+
+    /// From here on no more than this is held. What does not fit makes way.
+    pub(super) fn allot(&self, capacity: Bytes) {
+        locked(&self.room).capacity = capacity.0;
+        let mut held = self.held_bytes().0;
+        for tier in self.tiers().rev() {
+            held -= tier.drop_last(held.saturating_sub(capacity.0));
         }
+        if self.has_more_space_than(capacity) {
+            self.tiers().for_each(DiskTier::thin);
+        }
+    }
+
+    fn has_more_space_than(&self, capacity: Bytes) -> bool {
+        self.tiers().map(|tier| tier.capacity.0).sum::<u64>() > capacity.0
+    }
+
+    /// All folders, its own first.
+    fn tiers(&self) -> impl DoubleEndedIterator<Item = &DiskTier> {
+        let orphans = self.orphans.iter().map(|orphan| &orphan.tier);
+        std::iter::once(&self.own).chain(orphans)
     }
 
     /// Lets go of an orphan; one that holds nothing is removed.
@@ -123,32 +122,26 @@ impl SlotTier {
         }
     }
 
+    /// How much may be held.
     pub(super) fn capacity(&self) -> Bytes {
-        self.own.capacity
+        Bytes(locked(&self.room).capacity)
     }
 
     /// Bytes of all samples that are held.
     pub(super) fn held_bytes(&self) -> Bytes {
-        let adopted = self.adopted().bytes;
-        Bytes(self.own.stats().held.0 + adopted)
+        self.tiers().map(|tier| tier.stats().held).sum()
     }
 
     /// All that is held, in the order of samples.
     pub(super) fn held(&self) -> Vec<SampleId> {
-        let adopted = self.adopted();
-        let mut held = self.own.held();
-        if !adopted.from.is_empty() {
-            held.extend(adopted.from.keys());
-            held.sort_unstable();
-            // One that is being moved is in both.
-            held.dedup();
-        }
+        let mut held: Vec<SampleId> = self.tiers().flat_map(Tier::held).collect();
+        held.sort_unstable();
         held
     }
 
     /// Whether a sample is held.
     pub(super) fn has(&self, sample: SampleId) -> bool {
-        self.orphan_of(sample).is_some() || self.own.len_of(sample).is_some()
+        self.place_of(sample).len_of(sample).is_some()
     }
 
     /// Whether it holds so many bytes of a sample that have this checksum.
@@ -166,10 +159,9 @@ impl SlotTier {
         self.place_of(sample).is_comparable(sample)
     }
 
-    /// See [`Tier::in_file`]. What was adopted is about to move.
+    /// See [`Tier::in_file`].
     pub(super) fn in_file(&self, sample: SampleId) -> Option<InFile> {
-        let is_own = self.orphan_of(sample).is_none();
-        is_own.then(|| self.own.in_file(sample))?
+        self.place_of(sample).in_file(sample)
     }
 
     /// See [`Tier::is_closed_to`].
@@ -177,42 +169,18 @@ impl SlotTier {
         self.own.is_closed_to(bytes)
     }
 
-    /// See [`Tier::read_at_once`]. What was adopted is left to loader threads, which move it.
+    /// See [`Tier::read_at_once`].
     pub(super) fn read_at_once(
         &self,
         sample: SampleId,
         into: &mut [u8],
     ) -> Result<bool, TierError> {
-        if self.orphan_of(sample).is_some() {
-            return Ok(false);
-        }
-        self.own.read_at_once(sample, into)
+        self.place_of(sample).read_at_once(sample, into)
     }
 
-    /// See [`Tier::read`]. What was adopted moves to where it belongs.
+    /// See [`Tier::read`].
     pub(super) fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Found, TierError> {
-        let Some(orphan) = self.orphan_of(sample) else {
-            return self.own.read(sample, into);
-        };
-        let stamp = orphan.tier.stamp_of(sample);
-        let found = orphan.tier.read(sample, into)?;
-        match found {
-            Found::Yes => {
-                let sum = DiskTier::sum(into);
-                let kept = self.own.keep_summed(sample, into, sum, stamp);
-                // Where it cannot be kept it stays in the orphan, which has it for the next time.
-                if matches!(kept, Ok(Kept::Yes)) && !self.release(sample) {
-                    // Evicted meanwhile.
-                    self.own.evict(sample);
-                }
-            }
-            Found::NotHeld => {
-                self.release(sample);
-                // Another thread may have moved it a moment ago.
-                return self.own.read(sample, into);
-            }
-        }
-        Ok(found)
+        self.place_of(sample).read(sample, into)
     }
 
     /// See [`DiskTier::keep_summed`].
@@ -224,55 +192,46 @@ impl SlotTier {
         stamp: Option<Stamp>,
     ) -> Result<Kept, TierError> {
         let len = data.len() as u64;
-        if !self.orphans.is_empty() && !self.has(sample) {
-            // Room that adopted samples need is not free, though the own folder does not know.
-            let held = self.held_bytes();
-            if held.0 + len > self.own.capacity.0 {
-                return Ok(Kept::NoRoom);
-            }
+        let place = self.place_of(sample);
+        // What is held of it makes way for it, and a folder that has no more space than may be held sees to that itself.
+        if place.len_of(sample).is_some() || !self.has_more_space_than(self.capacity()) {
+            return place.keep_summed(sample, data, sum, stamp);
+        }
+        if !self.book(len) {
+            return Ok(Kept::NoRoom);
         }
         let kept = self.own.keep_summed(sample, data, sum, stamp);
-        if matches!(kept, Ok(Kept::Yes)) {
-            self.release(sample);
-        }
+        locked(&self.room).booked -= len;
+        self.done.notify_all();
         kept
+    }
+
+    /// Takes room for a sample that is about to be kept; whether there is any. Those who are keeping one are waited for
+    /// where that may make a difference: theirs may count twice for a moment.
+    fn book(&self, len: u64) -> bool {
+        let mut room = locked(&self.room);
+        loop {
+            if self.held_bytes().0 + room.booked + len <= room.capacity {
+                room.booked += len;
+                return true;
+            }
+            if room.booked == 0 {
+                return false;
+            }
+            room = whole(self.done.wait(room));
+        }
     }
 
     /// See [`Tier::evict`].
     pub(super) fn evict(&self, sample: SampleId) {
-        self.release(sample);
-        self.own.evict(sample);
+        self.tiers().for_each(|tier| tier.evict(sample));
     }
 
-    /// An adopted sample is in its orphan no more; whether it was.
-    fn release(&self, sample: SampleId) -> bool {
-        if self.orphans.is_empty() {
-            return false;
-        }
-        let mut adopted = self.adopted();
-        let Some(whence) = adopted.remove(sample) else {
-            return false;
-        };
-        self.orphans[whence.orphan].tier.evict(sample);
-        true
-    }
-
-    /// The folder that has a sample, or should have it.
+    /// The folder that has a sample, or is to have it.
     fn place_of(&self, sample: SampleId) -> &DiskTier {
-        self.orphan_of(sample)
-            .map_or(&self.own, |orphan| &orphan.tier)
-    }
-
-    fn orphan_of(&self, sample: SampleId) -> Option<&Orphan> {
-        if self.orphans.is_empty() {
-            return None;
-        }
-        let whence = self.adopted().from.get(&sample).copied()?;
-        Some(&self.orphans[whence.orphan])
-    }
-
-    fn adopted(&self) -> MutexGuard<'_, Adopted> {
-        locked(&self.adopted)
+        let orphans = self.orphans.iter().map(|orphan| &orphan.tier);
+        let mut holders = orphans.filter(|tier| tier.len_of(sample).is_some());
+        holders.next().unwrap_or(&self.own)
     }
 }
 
@@ -287,9 +246,8 @@ impl Drop for SlotTier {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::process::{Command, Stdio};
     use std::sync::Arc;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use foresee_core::catalog::Catalog;
     use tempfile::TempDir;
@@ -308,6 +266,7 @@ mod tests {
             dataset: [7; 16],
             sizes: Arc::new(Catalog::new(vec![SAMPLE; SAMPLES as usize])),
             capacity: Bytes(capacity),
+            capacity_max: Bytes(capacity),
             floor: Bytes(0),
             trusted: false,
         }
@@ -324,9 +283,10 @@ mod tests {
             slots,
             rank: slot,
         };
-        Arc::new(OpenDisks::default())
-            .open_slot(spec, host)
-            .unwrap()
+        let opened = Arc::new(OpenDisks::default()).open_slot(spec, host);
+        let view = opened.unwrap();
+        view.allot(spec.capacity);
+        view
     }
 
     fn keep(view: &DiskView, samples: std::ops::Range<u32>) {
@@ -371,24 +331,18 @@ mod tests {
     fn two_ranks_find_what_four_kept() {
         let folder = TempDir::new().unwrap();
         let spec = left_by_four(folder.path(), 40 * SAMPLE);
-        let first = open(&spec, 0, 2);
-        let second = open(&spec, 1, 2);
-        let expected: Vec<u32> = (0..10).chain(20..40).collect();
-        assert_eq!(held(&second), (10..20).collect::<Vec<_>>());
-        assert_eq!(first.held_bytes(), Bytes(30 * SAMPLE));
-        assert_eq!(held(&first), expected);
-        assert_eq!(first.held_bytes(), Bytes(30 * SAMPLE));
-        drop((first, second));
-        assert_eq!(
-            slots(&spec),
-            ["slot0", "slot1"],
-            "all was read, so it moved"
-        );
-        assert_eq!(held(&open(&spec, 0, 2)), expected);
+        for _ in 0..2 {
+            let first = open(&spec, 0, 2);
+            let second = open(&spec, 1, 2);
+            assert_eq!(held(&first), (0..10).chain(20..30).collect::<Vec<_>>());
+            assert_eq!(held(&second), (10..20).chain(30..40).collect::<Vec<_>>());
+            assert_eq!(first.held_bytes(), Bytes(20 * SAMPLE));
+        }
+        assert_eq!(slots(&spec), ["slot0", "slot1", "slot2", "slot3"]);
     }
 
     #[test]
-    fn what_found_no_room_is_there_when_the_ranks_are_four_again() {
+    fn what_does_not_fit_makes_way_and_the_rest_is_there_when_the_ranks_are_four_again() {
         let folder = TempDir::new().unwrap();
         let spec = left_by_four(folder.path(), 15 * SAMPLE);
         let first = open(&spec, 0, 2);
@@ -403,7 +357,7 @@ mod tests {
         drop(first);
         let views: Vec<DiskView> = (0..4).map(|slot| open(&spec, slot, 4)).collect();
         let now: Vec<Vec<u32>> = views.iter().map(held).collect();
-        assert_eq!(now[2], (25..30).collect::<Vec<_>>());
+        assert_eq!(now[2], (20..25).collect::<Vec<_>>());
         assert_eq!(now[3], (30..40).collect::<Vec<_>>());
     }
 
@@ -417,15 +371,91 @@ mod tests {
         let full = smaller.keep(SampleId(20), &bytes(20), None);
         assert_eq!(full.unwrap(), Kept::NoRoom);
         drop(smaller);
-        let larger = open(&with(20), 1, 2);
+        let larger = open(&with(400), 1, 2);
         assert_eq!(held(&larger), (0..5).collect::<Vec<_>>());
-        keep(&larger, 20..30);
+        keep(&larger, 5..40);
         drop(larger);
-        // The first rank finds what found no room, and nothing is left of what was for another capacity.
-        let first = open(&with(20), 0, 2);
-        assert_eq!(held(&first), (5..10).collect::<Vec<_>>());
-        drop(first);
-        assert_eq!(slots(&with(20)), ["slot0", "slot1"]);
+        assert_eq!(held(&open(&with(400), 1, 2)), (0..40).collect::<Vec<_>>());
+        assert_eq!(slots(&with(400)), ["slot1"]);
+    }
+
+    #[test]
+    fn of_what_two_folders_hold_that_stays_which_can_be_compared_with_the_source() {
+        let folder = TempDir::new().unwrap();
+        let spec = spec(folder.path(), 40 * SAMPLE);
+        let stamp = Stamp {
+            trusted: true,
+            ..Stamp::default()
+        };
+        for (slot, known) in [(0, 0..5), (1, 5..10)] {
+            let view = open(&spec, slot, 2);
+            for sample in 0..10 {
+                let stamp = known.contains(&sample).then_some(stamp);
+                let kept = view.keep(SampleId(sample), &bytes(sample), stamp);
+                assert_eq!(kept.unwrap(), Kept::Yes);
+            }
+        }
+        let one = open(&spec, 0, 1);
+        assert_eq!(held(&one), (0..10).collect::<Vec<_>>());
+        assert!((0..10).all(|sample| one.is_comparable(SampleId(sample))));
+    }
+
+    #[test]
+    fn threads_that_keep_samples_at_once_fill_what_is_allotted_to_the_last_byte() {
+        for _ in 0..20 {
+            let folder = TempDir::new().unwrap();
+            let spec = left_by_four(folder.path(), 20 * SAMPLE);
+            // Room for five beside what slots 0 and 3 held.
+            let first = open(&spec, 0, 3);
+            (30..35).for_each(|sample| first.evict(SampleId(sample)));
+            std::thread::scope(|scope| {
+                for sample in 10..15 {
+                    let first = &first;
+                    scope.spawn(move || keep(first, sample..sample + 1));
+                }
+            });
+            assert_eq!(first.held_bytes(), Bytes(20 * SAMPLE));
+        }
+    }
+
+    #[test]
+    fn the_disk_has_no_more_than_is_allotted_whatever_the_number_of_ranks() {
+        const SAMPLE: u64 = 16 << 10;
+        const TOTAL: u64 = 48 * SAMPLE;
+        let folder = TempDir::new().unwrap();
+        let spec = |ranks: u64| DiskSpec {
+            sizes: Arc::new(Catalog::new(vec![SAMPLE; 96])),
+            capacity: Bytes(TOTAL / ranks),
+            capacity_max: Bytes(TOTAL),
+            ..spec(folder.path(), 0)
+        };
+        let data = vec![7; SAMPLE as usize];
+        for ranks in [4u32, 2, 8, 3, 6, 1, 8, 2, 4, 1] {
+            let spec = spec(u64::from(ranks));
+            let views: Vec<DiskView> = (0..ranks).map(|slot| open(&spec, slot, ranks)).collect();
+            for view in &views {
+                let mut samples = (0..96).map(SampleId);
+                while samples.any(|sample| {
+                    view.keep(sample, &data, None).unwrap() == Kept::Yes
+                        && view.held_bytes() < spec.capacity
+                }) {}
+                assert_eq!(view.held_bytes(), spec.capacity, "{ranks} ranks");
+            }
+            drop(views);
+            let names = slots(&spec);
+            assert!(names.len() <= 8, "{names:?}");
+            let parts = folder::names(&spec.folder());
+            let parts = parts.iter().filter(|name| name.contains('-'));
+            let taken: u64 = parts
+                .map(|name| folder::disk_bytes(&spec.folder.join(name)))
+                .sum();
+            // An index, a lock and the ends of a file for each.
+            let besides = names.len() as u64 * (32 << 10);
+            assert!(
+                taken <= TOTAL + besides,
+                "{ranks} ranks: {taken} of {TOTAL}"
+            );
+        }
     }
 
     #[test]
@@ -506,56 +536,6 @@ mod tests {
             held(&open(&spec, 0, 2)),
             (0..10).chain(20..40).collect::<Vec<_>>()
         );
-        assert_eq!(slots(&spec), ["slot0", "slot1"]);
-    }
-
-    const CHILD_FOLDER: &str = "FORESEE_TEST_DISK_SLOT";
-
-    /// Adopts until the process is killed; does nothing unless it is the child of the test below.
-    #[test]
-    fn child_that_adopts_until_it_is_killed() {
-        let Some(folder) = std::env::var_os(CHILD_FOLDER) else {
-            return;
-        };
-        let first = open(&spec(Path::new(&folder), 40 * SAMPLE), 0, 1);
-        for sample in (10..40).map(SampleId) {
-            let mut into = vec![0; SAMPLE as usize];
-            assert_eq!(first.read(sample, &mut into).unwrap(), Found::Yes);
-            std::fs::write(Path::new(&folder).join("moved"), sample.0.to_string()).unwrap();
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        std::thread::sleep(Duration::from_secs(60));
-    }
-
-    #[test]
-    fn a_process_killed_while_it_adopts_loses_nothing() {
-        for after in [11, 17, 26, 38] {
-            let folder = TempDir::new().unwrap();
-            let spec = left_by_four(folder.path(), 40 * SAMPLE);
-            let mut child = Command::new(std::env::current_exe().unwrap())
-                .args([
-                    "--exact",
-                    "tier::disk::slot::tests::child_that_adopts_until_it_is_killed",
-                ])
-                .env(CHILD_FOLDER, folder.path())
-                .stdout(Stdio::null())
-                .spawn()
-                .unwrap();
-            let begun = Instant::now();
-            let moved = || {
-                let text = std::fs::read_to_string(folder.path().join("moved"));
-                text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
-            };
-            while moved() < after {
-                assert!(begun.elapsed() < Duration::from_secs(60));
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            child.kill().unwrap();
-            child.wait().unwrap();
-            let first = open(&spec, 0, 1);
-            assert_eq!(held(&first), (0..40).collect::<Vec<_>>());
-            drop(first);
-            assert_eq!(slots(&spec), ["slot0"]);
-        }
+        assert_eq!(slots(&spec), ["rank2", "rank3", "slot0", "slot1"]);
     }
 }

@@ -3,22 +3,22 @@
 //! of a rank, and says which nobody uses any more:
 //!
 //! - A slot that another process has is left to it: the next one behind those of the ranks is taken.
-//! - Slots behind those of the ranks are orphans, left by more ranks. The host's first rank adopts what they hold.
-//! - A slot's folder that was made for another capacity becomes an orphan, which the slot adopts.
-//! - Earlier versions named folders by rank. A rank gives its own the name of its slot; others are orphans.
+//! - Slots behind those of the ranks are orphans, left by more ranks. They are dealt to the ranks in turn, each of which has
+//!   those beside its own: what they hold stays held.
+//! - Earlier versions named folders by rank. A rank gives its own the name of its slot; others are orphans, which
+//!   the host's first rank has.
 //! - Where a file system is one that several hosts share, the host's name is in that of the folder: whether a process of
 //!   another host uses a folder cannot be told there, since locks may not reach that far. Each host has its own, and leaves
 //!   the others alone.
 //! - What was left of other datasets counts against the capacity: what was used longest ago makes way.
 
-use std::fs;
 use std::sync::Arc;
 
 use foresee_config::{OneLine, shown};
 use foresee_core::digest::Digest;
 
 use super::folder::{self, Folder};
-use super::{DiskError, DiskSpec, DiskTier, DiskView, OpenDisks, log, reach};
+use super::{DiskError, DiskSpec, DiskTier, DiskView, OpenDisks, reach};
 
 /// As many processes at a time may want a slot that others have.
 const TRIES_MAX: u32 = 256;
@@ -89,14 +89,21 @@ impl HostSlot {
         }
     }
 
-    /// The sub-folders whose samples this rank is to adopt.
-    fn orphans(self, family: &Family, names: &[String]) -> Vec<String> {
-        if self.slot > 0 {
-            return Vec::new();
+    /// Whether an orphan falls to this rank.
+    fn is_heir_of(self, owner: Owner) -> bool {
+        match owner {
+            Owner::Slot(slot) => slot % self.slots.max(1) == self.slot,
+            Owner::Rank(_) => self.slot == 0,
         }
+    }
+
+    /// The sub-folders that this rank is to have beside its own.
+    fn orphans(self, family: &Family, names: &[String]) -> Vec<String> {
         let is_orphan = |name: &&String| {
             family.owner(name).is_some_and(|(of, owner)| {
-                of == family.dataset && self.is_orphan(owner, family, names)
+                of == family.dataset
+                    && self.is_orphan(owner, family, names)
+                    && self.is_heir_of(owner)
             })
         };
         names.iter().filter(is_orphan).cloned().collect()
@@ -107,10 +114,10 @@ impl HostSlot {
         let Some((of, owner)) = family.owner(name) else {
             return false;
         };
-        let is_first = self.slot == 0;
         if of == family.dataset {
-            return is_first && self.is_orphan(owner, family, names);
+            return self.is_orphan(owner, family, names) && self.is_heir_of(owner);
         }
+        let is_first = self.slot == 0;
         match owner {
             Owner::Slot(slot) => slot == self.slot || (is_first && slot >= self.slots),
             Owner::Rank(rank) => rank == self.rank || is_first,
@@ -146,8 +153,7 @@ pub(super) fn other_host<'a>(folder: &Folder, name: &'a str) -> Option<&'a str> 
 }
 
 impl OpenDisks {
-    /// Opens a dataset's tier of a slot, with what orphans hold if it is the first one; `spec` says all but the
-    /// sub-folder. Where another process has the slot, the next free one behind those of the ranks is taken. Sub-folders
+    /// Opens a dataset's tier of a slot, with the orphans that fall to it; `spec` says all but the sub-folders. Where another process has the slot, the next free one behind those of the ranks is taken. Sub-folders
     /// that nobody uses make way if there is not enough space.
     pub fn open_slot(
         self: &Arc<Self>,
@@ -161,10 +167,7 @@ impl OpenDisks {
             let old = format!("{}-rank{}", family.dataset, host.rank);
             folder::rename(&folder, &old, &own);
         }
-        let reshaped = step_aside(spec, &own, host, &family);
-        let names = folder::names(&folder);
-        let mut orphans = host.orphans(&family, &names);
-        orphans.extend(reshaped.filter(|name| !orphans.contains(name)));
+        let orphans = host.orphans(&family, &folder::names(&folder));
         let spec = DiskSpec {
             name: own,
             orphans,
@@ -209,25 +212,6 @@ impl OpenDisks {
         }
         Ok(None)
     }
-}
-
-/// Gives a slot's folder that was made for another capacity the name of an orphan: what it holds is adopted as far as there
-/// is room, instead of being read again. Gives that name.
-fn step_aside(spec: &DiskSpec, own: &str, host: HostSlot, family: &Family) -> Option<String> {
-    let folder = spec.folder();
-    folder::look_at(&folder).ok()?;
-    let (found, _lock) = folder::find(&folder, own).ok()??;
-    let identity = log::identity(&found).ok()??;
-    if identity.dataset != spec.dataset || identity.shape.capacity == spec.capacity.0 {
-        return None;
-    }
-    let names = (host.slots..).take(TRIES_MAX as usize);
-    let mut names = names.map(|slot| family.slot(slot));
-    // Somebody may make one of them at this moment: what is there is not replaced, as it is not empty.
-    names.find(|name| {
-        let new = folder.path.join(name);
-        fs::symlink_metadata(&new).is_err() && fs::rename(&found.path, new).is_ok()
-    })
 }
 
 /// What was left of other datasets counts against the capacity: of what this one leaves of it, what was used last stays.
@@ -338,14 +322,16 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rank_adopts_the_slots_behind_those_of_the_ranks() {
+    fn slots_behind_those_of_the_ranks_are_dealt_to_them() {
         let all = names(&[
             "ab-slot0", "ab-slot1", "ab-slot2", "ab-slot3", "cd-slot3", "mine",
         ]);
         let ab = ab(None);
-        assert_eq!(host(0, 2, 0).orphans(&ab, &all), ["ab-slot2", "ab-slot3"]);
+        assert_eq!(host(0, 2, 0).orphans(&ab, &all), ["ab-slot2"]);
+        assert_eq!(host(1, 2, 1).orphans(&ab, &all), ["ab-slot3"]);
+        assert_eq!(host(0, 3, 0).orphans(&ab, &all), ["ab-slot3"]);
+        assert!(host(1, 3, 1).orphans(&ab, &all).is_empty());
         assert!(host(0, 4, 8).orphans(&ab, &all).is_empty());
-        assert!(host(1, 2, 1).orphans(&ab, &all).is_empty());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use foresee_core::units::Bytes;
 use super::DiskTier;
 use super::shared::View;
 use crate::stamp::Stamp;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{RwLock, whole};
 use crate::tier::{Arrived, Found, InFile, Kept, Secured, Stay, Tier, TierError};
 
@@ -16,13 +17,14 @@ use crate::tier::{Arrived, Found, InFile, Kept, Secured, Stay, Tier, TierError};
 #[derive(Debug)]
 pub struct DiskView {
     view: RwLock<Option<Arc<View>>>,
-    capacity: Bytes,
+    /// What it could hold when that was told last: also of one that was let go of.
+    capacity: AtomicU64,
 }
 
 impl DiskView {
     pub(super) fn new(view: View) -> Self {
         Self {
-            capacity: view.capacity(),
+            capacity: AtomicU64::new(view.capacity().0),
             view: RwLock::new(Some(Arc::new(view))),
         }
     }
@@ -40,7 +42,18 @@ impl DiskView {
 
 impl Tier for DiskView {
     fn capacity(&self) -> Bytes {
-        self.capacity
+        Bytes(self.capacity.load(Ordering::Relaxed))
+    }
+
+    fn is_flexible(&self) -> bool {
+        self.view().is_some_and(|view| view.is_alone())
+    }
+
+    fn allot(&self, capacity: Bytes) {
+        if let Some(view) = self.view() {
+            view.allot(capacity);
+            self.capacity.store(view.capacity().0, Ordering::Relaxed);
+        }
     }
 
     fn held(&self) -> Vec<SampleId> {

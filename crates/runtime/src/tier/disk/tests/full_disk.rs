@@ -56,6 +56,7 @@ fn large_spec(folder: &Path) -> DiskSpec {
     let sizes = Arc::new(Catalog::new(vec![64 << 10; 64]));
     DiskSpec {
         capacity: Bytes(4 << 20),
+        capacity_max: Bytes(4 << 20),
         sizes,
         ..spec(folder, 1)
     }

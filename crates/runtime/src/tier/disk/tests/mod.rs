@@ -27,6 +27,7 @@ fn spec(folder: &Path, capacity: u64) -> DiskSpec {
         dataset: [7; 16],
         sizes: Arc::new(Catalog::new(SIZES.to_vec())),
         capacity: Bytes(capacity),
+        capacity_max: Bytes(capacity),
         floor: Bytes(0),
         trusted: false,
     }
@@ -189,7 +190,7 @@ fn is_warm_after_a_restart() {
 }
 
 #[test]
-fn is_emptied_for_another_dataset_capacity_or_damaged_index() {
+fn is_emptied_for_another_dataset_or_damaged_index() {
     let folder = TempDir::new().unwrap();
     let spec = spec(folder.path(), 1000);
     let change_header = || {
@@ -199,24 +200,40 @@ fn is_emptied_for_another_dataset_capacity_or_damaged_index() {
             .unwrap();
         file.write_all_at(&[99], 8).unwrap();
     };
-    for other in [
-        DiskSpec {
-            dataset: [8; 16],
-            ..spec.clone()
-        },
-        DiskSpec {
-            capacity: Bytes(999),
-            ..spec.clone()
-        },
-    ] {
-        assert_eq!(keep(&open(&spec), 11), Kept::Yes);
-        let tier = open(&other);
-        assert!(held(&tier).is_empty());
-        assert_eq!(data_files(&spec), [] as [PathBuf; 0]);
-    }
+    let other = DiskSpec {
+        dataset: [8; 16],
+        ..spec.clone()
+    };
+    assert_eq!(keep(&open(&spec), 11), Kept::Yes);
+    let tier = open(&other);
+    assert!(held(&tier).is_empty());
+    assert_eq!(data_files(&spec), [] as [PathBuf; 0]);
+    drop(tier);
     assert_eq!(keep(&open(&spec), 11), Kept::Yes);
     change_header();
     assert!(held(&open(&spec)).is_empty());
+}
+
+#[test]
+fn a_space_that_grows_finds_all_that_it_held() {
+    for (small, large, segment) in [(300, 1000, 64), (300, 1000, 4000), (300, 350, 300)] {
+        let folder = TempDir::new().unwrap();
+        let with = |capacity| DiskTier::open_in_segments(&spec(folder.path(), capacity), segment);
+        let tier = with(small).unwrap();
+        for sample in [8, 9, 6] {
+            assert_eq!(keep(&tier, sample), Kept::Yes);
+        }
+        drop(tier);
+        let tier = with(large).unwrap();
+        assert_eq!(tier.capacity(), Bytes(large));
+        assert_eq!(held(&tier), [6, 8, 9]);
+        let more = keep(&tier, 11);
+        assert_eq!(more == Kept::Yes, large - 264 >= 190);
+        drop(tier);
+        let tier = with(small).unwrap();
+        assert_eq!(tier.capacity(), Bytes(large), "it does not shrink");
+        assert_eq!(held(&tier).len(), if more == Kept::Yes { 4 } else { 3 });
+    }
 }
 
 #[test]
