@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
@@ -212,12 +212,14 @@ fn a_rank_that_moved_elsewhere_costs_no_sample_and_is_named() {
         }
         false
     });
+    // Whoever is ahead of the others may have had all it wanted by then.
+    let mut blamed = BTreeSet::new();
     for rank in [0, 2] {
         world.check_stream(rank, &got[rank as usize]);
         let peers = world.jobs[rank as usize].stats().peers.unwrap();
-        let blamed: Vec<u32> = peers.faults.keys().copied().collect();
-        assert_eq!(blamed, [1], "rank {rank}");
+        blamed.extend(peers.faults.keys().copied());
     }
+    assert_eq!(blamed, BTreeSet::from([1]));
     let last = (3 * case.each) as usize;
     assert_eq!(got[1][6..], world.alone(1)[last..]);
 }
