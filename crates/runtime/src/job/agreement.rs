@@ -19,7 +19,7 @@ use foresee_core::policy::{
 };
 use foresee_core::units::Bytes;
 
-use crate::transport::{Given, Transport};
+use crate::transport::{Absent, Given, Transport};
 
 /// Copies of each sample, on average, that are told of in one go; where there are more it is done range by range.
 const COPIES_AT_ONCE: u64 = 4;
@@ -58,8 +58,8 @@ pub enum AgreementError {
 
 /// Why there is no agreement.
 pub(super) enum Apart {
-    /// Somebody did not come.
-    Late,
+    /// These did not come.
+    Late(Absent),
     /// There can be none.
     Unlike(AgreementError),
 }
@@ -135,7 +135,7 @@ impl Table<'_> {
         given: Given,
     ) -> Result<impl Iterator<Item = (Rank, Vec<u8>)>, Apart> {
         let all = self.transport.gather(given, self.patience);
-        let all = all.ok_or(Apart::Late)?;
+        let all = all.map_err(Apart::Late)?;
         let world = brief.hosts.ranks();
         if all.len() != world as usize {
             let came = all.len();
