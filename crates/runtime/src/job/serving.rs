@@ -400,7 +400,11 @@ impl Shared {
             }
             return;
         };
-        if !self.look(|state| state.course.desk.is_here(sample, number)) {
+        let is_here = self.look(|state| state.course.desk.is_here(sample, number));
+        // What lies here from before may be of another time, and was refused for that: what was read just now takes its place,
+        // or it would be read again by who uses it here.
+        let is_doubtful = self.reader.doubts(self.stores.tier(number), sample);
+        if !is_here || (is_doubtful && *content != Content::WillNotCome) {
             self.keep_at_home(from, handed, number);
         }
         if *content == Content::Here {
