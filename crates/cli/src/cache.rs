@@ -25,12 +25,12 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Say what a cache folder holds, and who uses it.
+    /// Say what a cache folder holds, and who uses it; exit code 1 where a part of it cannot be looked into.
     Status(Asked),
     /// Read all that a cache folder holds and compare it with its checksums; exit code 1 where something is damaged, or is
-    /// in use and was not read.
+    /// in use or cannot be looked into, and was not compared.
     Verify(Asked),
-    /// Delete what a cache folder holds; exit code 1 where something is in use, and stays.
+    /// Delete what a cache folder holds; exit code 1 where something of foresee is in use or cannot be deleted, and stays.
     Clear(Asked),
 }
 
@@ -42,7 +42,7 @@ struct Asked {
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
-    /// Look into it even if others own it or may write to it, as `trust_folder = true` does.
+    /// Look into it even if others own it or may write to it, as `trust_folder = true` does for jobs.
     #[arg(long)]
     trust_folder: bool,
 }
@@ -98,13 +98,13 @@ struct Emptied<'a> {
 /// Does it; whether all of it could be done, and was found well.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     match &arguments.action {
-        Action::Status(folder) => status(folder).map(|()| true),
+        Action::Status(folder) => status(folder),
         Action::Verify(folder) => verify(folder),
         Action::Clear(folder) => clear(folder),
     }
 }
 
-fn status(folder: &Asked) -> Result<()> {
+fn status(folder: &Asked) -> Result<bool> {
     let cache = folder.find()?;
     let status = cache.status()?;
     let sum = |bytes: fn(&Part) -> u64| status.parts.iter().map(bytes).sum();
@@ -123,12 +123,27 @@ fn status(folder: &Asked) -> Result<()> {
         let _ = writeln!(text, "{}", parts(&status.parts));
     }
     for part in &status.parts {
+        let name = OneLine(&part.name);
+        if let Some(why) = &part.unreadable {
+            let _ = writeln!(text, "{name}: not looked into: {why}");
+        }
         if let Some(damage) = &part.damage {
-            let _ = writeln!(text, "{}: {damage}", OneLine(&part.name));
+            let _ = writeln!(text, "{name}: {damage}");
+        }
+        if part.torn_bytes > 0 {
+            let _ = writeln!(text, "{name}: {}", torn(part.torn_bytes));
         }
     }
     text.push_str(&foreign(&status.foreign));
-    folder.print(&cache, &looked, text.trim_end())
+    folder.print(&cache, &looked, text.trim_end())?;
+    Ok(status.parts.iter().all(|part| part.unreadable.is_none()))
+}
+
+/// That an index does not end where a record does.
+fn torn(bytes: u64) -> String {
+    format!(
+        "the last {bytes} bytes of its index are not whole records: what they told of will be read again"
+    )
 }
 
 fn parts(parts: &[Part]) -> Table {
@@ -136,10 +151,20 @@ fn parts(parts: &[Part]) -> Table {
     table.load_style(presets::NOTHING);
     table.set_header(["part", "samples", "held", "capacity", "on disk", "used by"]);
     for part in parts {
+        let name = OneLine(&part.name).to_string();
+        if part.unreadable.is_some() {
+            let unknown = || "?".to_owned();
+            let on_disk = match part.disk_bytes {
+                0 => unknown(),
+                bytes => megabytes(bytes),
+            };
+            table.add_row([name, unknown(), unknown(), unknown(), on_disk, unknown()]);
+            continue;
+        }
         let capacity = part.capacity_bytes.map_or_else(String::new, megabytes);
         let user = part.in_use_by.as_ref();
         table.add_row([
-            OneLine(&part.name).to_string(),
+            name,
             part.entries.to_string(),
             megabytes(part.held_bytes),
             capacity,
@@ -164,7 +189,8 @@ fn foreign(names: &[String]) -> String {
 fn verify(folder: &Asked) -> Result<bool> {
     let cache = folder.find()?;
     let checks = cache.verify()?;
-    let is_well = |check: &Check| check.damaged.is_empty() && check.unchecked.is_none();
+    let is_damaged = |check: &Check| !check.damaged.is_empty() || check.torn_bytes > 0;
+    let is_well = |check: &Check| !is_damaged(check) && check.unchecked.is_none();
     let whole = checks.iter().all(is_well);
     let samples: u64 = checks.iter().map(|check| check.checked).sum();
     let bytes = checks.iter().map(|check| check.checked_bytes).sum();
@@ -176,13 +202,16 @@ fn verify(folder: &Asked) -> Result<bool> {
     for check in &checks {
         let name = OneLine(&check.name);
         if let Some(why) = &check.unchecked {
-            let _ = writeln!(text, "{name}: {why}: not compared");
+            let _ = writeln!(text, "{name}: not compared: {why}");
         }
         if !check.damaged.is_empty() {
             let _ = writeln!(text, "{name}: damaged: {}", listed(&check.damaged));
         }
+        if check.torn_bytes > 0 {
+            let _ = writeln!(text, "{name}: damaged: {}", torn(check.torn_bytes));
+        }
     }
-    if checks.iter().any(|check| !check.damaged.is_empty()) {
+    if checks.iter().any(is_damaged) {
         text.push_str("jobs find damage by themselves, and read what is damaged again");
     }
     let verified = Verified {
@@ -211,8 +240,9 @@ fn listed(names: &[String]) -> String {
 
 fn clear(folder: &Asked) -> Result<bool> {
     let cache = folder.find()?;
-    let cleared = cache.clear()?;
+    // Before: of a part that is gone but for what is not ours, nothing tells afterwards that it was one.
     let status = cache.status()?;
+    let cleared = cache.clear()?;
     let emptied = Emptied {
         freed_bytes: cleared.iter().map(|part| part.freed_bytes).sum(),
         parts: &cleared,
@@ -225,7 +255,7 @@ fn clear(folder: &Asked) -> Result<bool> {
     );
     for part in &cleared {
         if let Some(why) = &part.left {
-            let _ = writeln!(text, "{}: {why}: not cleared", OneLine(&part.name));
+            let _ = writeln!(text, "{}: not cleared: {why}", OneLine(&part.name));
         }
     }
     text.push_str(&foreign(&status.foreign));

@@ -32,8 +32,20 @@ pub enum CacheError {
         path: PathBuf,
     },
     /// It cannot be looked into.
-    #[error(transparent)]
-    Disk(DiskError),
+    #[error("{}: {}", shown(path), why.told_to_keeper())]
+    Disk {
+        /// What was given.
+        path: PathBuf,
+        /// Why.
+        why: DiskError,
+    },
+}
+
+impl CacheError {
+    fn disk(path: &Path, why: DiskError) -> Self {
+        let path = path.to_owned();
+        Self::Disk { path, why }
+    }
 }
 
 /// What a cache folder is for.
@@ -63,6 +75,10 @@ pub struct Part {
     pub in_use_by: Option<String>,
     /// What is wrong with it, so that it holds nothing.
     pub damage: Option<String>,
+    /// Bytes at the end of its index that are no whole records: what they told of will be read again.
+    pub torn_bytes: u64,
+    /// Why it could not be looked into, so that nothing is known of it.
+    pub unreadable: Option<String>,
 }
 
 /// What lies in a folder.
@@ -85,6 +101,8 @@ pub struct Check {
     pub checked_bytes: u64,
     /// What is not as it was kept.
     pub damaged: Vec<String>,
+    /// Bytes at the end of its index that are no whole records.
+    pub torn_bytes: u64,
     /// Why nothing was compared.
     pub unchecked: Option<String>,
 }
@@ -96,7 +114,7 @@ pub struct Cleared {
     pub name: String,
     /// What the disk has again.
     pub freed_bytes: u64,
-    /// Why something is still there.
+    /// Why something of ours is still there.
     pub left: Option<String>,
 }
 
@@ -114,14 +132,14 @@ impl Cache {
         if !path.is_dir() {
             let path = path.to_owned();
             return Err(match path.symlink_metadata() {
-                Ok(_) => CacheError::Disk(DiskError::NotAFolder { path }),
+                Ok(_) => CacheError::disk(&path, DiskError::NotAFolder { path: path.clone() }),
                 Err(_) => CacheError::Missing { path },
             });
         }
         match Tiers::find(path, trusted) {
             Ok(tiers) => Ok(Self(Marked::Tiers(tiers))),
             Err(DiskError::NotOurs { path }) => Err(CacheError::Unmarked { path }),
-            Err(error) => Err(CacheError::Disk(error)),
+            Err(why) => Err(CacheError::disk(path, why)),
         }
     }
 
@@ -132,24 +150,31 @@ impl Cache {
         }
     }
 
-    /// What lies in it.
+    /// What lies in it. A part that cannot be looked into is one of it, with the reason.
     pub fn status(&self) -> Result<Status, CacheError> {
         match &self.0 {
-            Marked::Tiers(tiers) => tiers.status().map_err(CacheError::Disk),
+            Marked::Tiers(tiers) => tiers.status().map_err(|why| self.disk_error(why)),
         }
     }
 
-    /// Compares what it holds with its checksums. A job that starts meanwhile may find a part in use, and go without it.
+    /// Compares what it holds with its checksums, part by part, whatever becomes of the others. A job that starts meanwhile
+    /// may find a part in use, and go without it.
     pub fn verify(&self) -> Result<Vec<Check>, CacheError> {
         match &self.0 {
-            Marked::Tiers(tiers) => tiers.verify().map_err(CacheError::Disk),
+            Marked::Tiers(tiers) => tiers.verify().map_err(|why| self.disk_error(why)),
         }
     }
 
     /// Deletes what nobody uses; the folder and its mark stay.
     pub fn clear(&self) -> Result<Vec<Cleared>, CacheError> {
         match &self.0 {
-            Marked::Tiers(tiers) => Ok(tiers.clear()),
+            Marked::Tiers(tiers) => tiers.clear().map_err(|why| self.disk_error(why)),
+        }
+    }
+
+    fn disk_error(&self, why: DiskError) -> CacheError {
+        match &self.0 {
+            Marked::Tiers(tiers) => CacheError::disk(tiers.path(), why),
         }
     }
 }

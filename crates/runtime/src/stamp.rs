@@ -2,7 +2,10 @@
 //!
 //! Within a host and mount a file is its size, its times of change and its inode. Later mounts on the same host see the same
 //! size and times, other hosts the same size and time of modification; network file systems number inodes as they like. A
-//! host is told by its boot, a mount by its device number, which containers see alike.
+//! host is told by its boot, a mount by its device number, which containers see alike. Its name says nothing: each container
+//! has another one on the same host, and containers of different hosts may have the same.
+//!
+//! Stamps of earlier versions had the host's name in what tells it. They are as of another host, and never more than that.
 //!
 //! A stamp is as fine as the clock of its storage. A file that changed just before it was looked at may change again
 //! without a new stamp: such a stamp is not trusted later ([`Stamp::trusted`]). What one call writes gets its time when the
@@ -30,6 +33,9 @@ const SECOND_NS: i64 = 1_000_000_000;
 
 /// A write leaves its time when it begins, and may go on for as long as a slow disk takes: 10 MB/s.
 const WRITTEN_NS_PER_BYTE: u64 = 100;
+
+/// Of the kernel: the same in all containers of a host until it is started anew.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What a stamp takes where it is written down.
 pub(crate) const STAMP_BYTES: usize = 48;
@@ -240,13 +246,13 @@ pub(crate) fn now_ns() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// A file system of this host: its boot in the upper half, since device numbers are given out anew after each.
+/// A file system of this host: its boot in the upper half, since device numbers are given out anew after each. Hosts that do
+/// not tell their boot count as one: then more is compared than need be, never less.
 fn mount(device: u64) -> u64 {
     static BOOT: OnceLock<u64> = OnceLock::new();
     let boot = *BOOT.get_or_init(|| {
-        let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let host = rustix::system::uname();
-        XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(&id), host.nodename().to_bytes())
+        let id = std::fs::read(BOOT_ID).unwrap_or_default();
+        XxHash3_64::oneshot(&id)
     });
     let device = XxHash3_64::oneshot(&device.to_le_bytes());
     boot << 32 | device >> 32
@@ -299,6 +305,27 @@ mod tests {
             })
         });
         assert_eq!(elsewhere, [false, false, true, true]);
+    }
+
+    #[test]
+    fn a_mount_is_its_device_and_the_boot_of_its_host_and_nothing_else() {
+        let boot = XxHash3_64::oneshot(&fs::read(BOOT_ID).unwrap_or_default());
+        assert_eq!(mount(5) >> 32, boot & u64::from(u32::MAX));
+        assert_ne!(mount(5), mount(6));
+        // As earlier versions had it: of no host that is known.
+        let named = rustix::system::uname();
+        let before = XxHash3_64::oneshot_with_seed(boot, named.nodename().to_bytes());
+        let old = Stamp {
+            mount: before << 32 | mount(5) & u64::from(u32::MAX),
+            ..KEPT
+        };
+        let now = Stamp {
+            mount: mount(5),
+            ..KEPT
+        };
+        assert!(!old.is_of_same_host(&now) && old.still_holds(&now));
+        let touched = Stamp { mtime_ns: 0, ..now };
+        assert!(!old.still_holds(&touched));
     }
 
     #[test]

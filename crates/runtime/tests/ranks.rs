@@ -16,6 +16,8 @@ use foresee_config::TierKind;
 use foresee_core::ids::{Rank, SampleId};
 use foresee_core::stream::Shuffle;
 use foresee_runtime::job::{Asked, Job, JobError, JobSpec};
+use foresee_runtime::source::{ReadError, Source};
+use foresee_runtime::stamp::Stamp;
 use foresee_runtime::transport::faulty::{Faults, Faulty};
 use foresee_runtime::transport::memory::{End, Network};
 use foresee_runtime::transport::{JobKey, Message, Sent, Transport};
@@ -285,10 +287,52 @@ fn folders(ranks: u32) -> Vec<tempfile::TempDir> {
     (0..ranks).map(|_| tempfile::tempdir().unwrap()).collect()
 }
 
+/// A dataset as it was at a time: files of another time have other bytes, of the same sizes.
+#[derive(Clone)]
+struct Dated {
+    made: Made,
+    time_ns: i64,
+}
+
+impl Dated {
+    fn stamp(&self) -> Stamp {
+        Stamp {
+            mtime_ns: self.time_ns,
+            ctime_ns: self.time_ns,
+            trusted: true,
+            ..Stamp::default()
+        }
+    }
+}
+
+impl Source for Dated {
+    fn read(&self, sample: SampleId, into: &mut [u8]) -> Result<Option<Stamp>, ReadError> {
+        self.made.read(sample, into)?;
+        Ok(Some(self.stamp()))
+    }
+
+    fn look(&self, _: SampleId) -> Result<Option<Stamp>, ReadError> {
+        Ok(Some(self.stamp()))
+    }
+
+    fn name(&self, sample: SampleId) -> String {
+        self.made.name(sample)
+    }
+}
+
 /// Trains once over the dataset with tiers in these folders, one a rank, each for `kept_percent` of the dataset; returns what
 /// was read from the source.
 fn trained_on_disks(folders: &[tempfile::TempDir], kept_percent: u64, seed: u64) -> u64 {
-    let source = Made::equal(60, 1);
+    let source = Dated {
+        made: Made::equal(60, 1),
+        time_ns: 1,
+    };
+    trained_on(&source, folders, kept_percent, seed)
+}
+
+/// The same on this dataset.
+fn trained_on(dated: &Dated, folders: &[tempfile::TempDir], kept_percent: u64, seed: u64) -> u64 {
+    let source = &dated.made;
     let world = folders.len() as u32;
     let network = Network::new(world);
     let case = Case {
@@ -298,7 +342,8 @@ fn trained_on_disks(folders: &[tempfile::TempDir], kept_percent: u64, seed: u64)
         ..Case::new(world)
     };
     let job = |(rank, end): (u32, End)| {
-        let spec = spec_on_disk(&case, &source, rank, folders[rank as usize].path());
+        let mut spec = spec_on_disk(&case, source, rank, folders[rank as usize].path());
+        spec.source = Arc::new(dated.clone());
         Job::among(spec, Arc::new(end)).unwrap()
     };
     let jobs: Vec<Job> = (0..).zip(network.ends()).map(job).collect();
@@ -326,6 +371,25 @@ fn ranks_that_start_again_read_nothing_that_one_of_them_holds() {
     // Other orders, in which other ranks use each sample first and most.
     for seed in 2..5 {
         assert_eq!(trained_on_disks(&folders, 40, seed), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_changed_in_the_source_is_read_again_by_one_rank_and_kept_at_its_home() {
+    let at = |time: u32| Dated {
+        made: Made::equal(900, u64::from(time)),
+        time_ns: i64::from(time),
+    };
+    let total = at(1).made.total();
+    for (ranks, kept_percent) in [(2, 50), (3, 34)] {
+        let folders = folders(ranks);
+        assert_eq!(trained_on(&at(1), &folders, kept_percent, 1), total);
+        for time in 2..5 {
+            let read = trained_on(&at(time), &folders, kept_percent, u64::from(time));
+            // What two ranks want at the same moment, on both sides of an epoch's end, both may read.
+            let most = total * 103 / 100;
+            assert!((total..=most).contains(&read), "{read} of {total}");
+        }
     }
 }
 

@@ -177,7 +177,11 @@ impl Company {
 
     fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let gathered = self.transport.gather(Given::to_all(bytes), self.patience);
-        gathered.ok_or_else(|| anyhow!("some ranks are gone; their own messages are above"))
+        gathered.map_err(|absent| match absent.0.len() {
+            0 => anyhow!("some ranks are gone; their own messages are above"),
+            1 => anyhow!("{absent} is gone; its own message is above"),
+            _ => anyhow!("{absent} are gone; their own messages are above"),
+        })
     }
 }
 

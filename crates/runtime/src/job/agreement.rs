@@ -12,14 +12,15 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::stores::Stores;
-use crate::transport::{Given, Transport};
 use foresee_core::held::{Expected, Held, HeldError};
 use foresee_core::ids::Rank;
 use foresee_core::policy::{
     Brief, Capacities, Holders, Inherited, Policy, Premises, PremisesError, Share, ShareError,
     capacities, range_of,
 };
+
+use super::stores::Stores;
+use crate::transport::{Absent, Given, Transport};
 
 /// Copies of each sample, on average, that are told of in one go; where there are more it is done range by range.
 const COPIES_AT_ONCE: u64 = 4;
@@ -58,8 +59,8 @@ pub enum AgreementError {
 
 /// Why there is no agreement.
 pub(super) enum Apart {
-    /// Somebody did not come.
-    Late,
+    /// These did not come.
+    Late(Absent),
     /// There can be none.
     Unlike(AgreementError),
 }
@@ -138,7 +139,7 @@ impl Table<'_> {
         given: Given,
     ) -> Result<impl Iterator<Item = (Rank, Vec<u8>)>, Apart> {
         let all = self.transport.gather(given, self.patience);
-        let all = all.ok_or(Apart::Late)?;
+        let all = all.map_err(Apart::Late)?;
         let world = brief.hosts.ranks();
         if all.len() != world as usize {
             let came = all.len();

@@ -84,7 +84,7 @@ impl Job {
     }
 
     fn end(&self, shared: &Arc<Shared>) {
-        shared.close();
+        shared.close(self.is_at_end());
         let ended = (Stats::of(self, Some(shared)), shared.stores.capacities());
         *whole(self.ended.lock()) = Some(ended);
         if let Some(trace) = &shared.trace {

@@ -382,13 +382,18 @@ impl Peers {
             agreed = Ok(found);
         }
         drop(open);
-        meeting.note(matches!(agreed, Err(Apart::Late)));
+        meeting.note(matches!(agreed, Err(Apart::Late(_))));
         match agreed {
             Ok((agreed, transport)) => Stage::Agreed(Arc::new(agreed), transport),
-            Err(Apart::Late) => {
+            Err(Apart::Late(absent)) => {
                 let waited_s = meeting.patience.as_secs_f64();
+                let missing = if absent.0.is_empty() {
+                    String::new()
+                } else {
+                    format!(" (missing: {absent})")
+                };
                 tracing::warn!(
-                    "rank {}: not all ranks came within {waited_s} s: this one goes on alone",
+                    "rank {}: not all ranks came within {waited_s} s{missing}: this one goes on alone",
                     spec.rank
                 );
                 Stage::Alone

@@ -19,6 +19,15 @@ const LEAST_BYTES: u64 = 1 << 20;
 /// Reads that may be under way when it is full: as many as there can be threads.
 const UNDER_WAY_MAX: u64 = 64;
 
+/// Why a sample was not sent to its home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsent {
+    /// Too much is on its way, or it waited for too long.
+    Late,
+    /// There is nobody to send it to: that rank has left, or is lost, or this job is closed.
+    Gone,
+}
+
 /// Samples on their way to their homes.
 pub(super) struct Outbox {
     /// From here on it is full.
@@ -26,7 +35,8 @@ pub(super) struct Outbox {
     /// Beyond this nothing is taken.
     most_bytes: u64,
     bytes: AtomicU64,
-    dropped: AtomicU64,
+    /// Samples that were not sent, by [`Unsent`].
+    dropped: [AtomicU64; 2],
     sent: [AtomicU64; 2],
     /// Whose threads are told that there is room again.
     pool: Arc<Pool>,
@@ -41,7 +51,7 @@ impl Outbox {
             full_bytes,
             most_bytes: full_bytes.saturating_mul(2).saturating_add(under_way),
             bytes: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
+            dropped: [AtomicU64::new(0), AtomicU64::new(0)],
             sent: [AtomicU64::new(0), AtomicU64::new(0)],
             pool,
         })
@@ -66,7 +76,7 @@ impl Outbox {
             (all <= self.most_bytes).then_some(all)
         });
         if taken.is_err() {
-            self.drop_one();
+            self.drop_one(Unsent::Late);
             return None;
         }
         Some(Room {
@@ -76,8 +86,8 @@ impl Outbox {
     }
 
     /// A sample was not sent.
-    pub(super) fn drop_one(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn drop_one(&self, why: Unsent) {
+        self.dropped[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// A sample was given to the transport.
@@ -88,7 +98,22 @@ impl Outbox {
 
     /// How many samples were not sent.
     pub(super) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.dropped_as(Unsent::Late) + self.dropped_as(Unsent::Gone)
+    }
+
+    /// How many of them for that reason.
+    fn dropped_as(&self, why: Unsent) -> u64 {
+        self.dropped[why as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many of them may have cost somebody a read. Who ends a job before its end is told of none whose home had gone:
+    /// ranks that stop together leave one after another, and nobody reads anything again.
+    pub(super) fn missed(&self, is_over: bool) -> u64 {
+        if is_over {
+            self.dropped()
+        } else {
+            self.dropped_as(Unsent::Late)
+        }
     }
 
     /// What was sent.
@@ -164,6 +189,16 @@ mod tests {
         assert_eq!(sent.len(), 8);
         assert_eq!(outbox.dropped(), 2);
         assert_eq!(sent[0].bytes(), vec![7; MIB]);
+    }
+
+    #[test]
+    fn what_nobody_was_there_for_is_missed_only_by_who_went_on_to_the_end() {
+        let outbox = outbox(0);
+        outbox.drop_one(Unsent::Gone);
+        assert_eq!((outbox.missed(false), outbox.missed(true)), (0, 1));
+        outbox.drop_one(Unsent::Late);
+        assert_eq!((outbox.missed(false), outbox.missed(true)), (1, 2));
+        assert_eq!(outbox.dropped(), 2);
     }
 
     #[test]

@@ -396,14 +396,20 @@ impl State {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::fmt::{self, Write};
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{Arc, Barrier};
+    use std::sync::{Arc, Barrier, Mutex};
     use std::thread;
     use std::time::Duration;
 
+    use foresee_core::ids::TierId;
     use foresee_core::stream::Shuffle;
+    use tracing::field::Field;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata};
 
     use super::*;
+    use crate::job::serving::FromSource;
     use crate::job::tests::{SAMPLE, SAMPLES, spec};
     use crate::job::{Asked as Got, Job, JobSpec};
     use crate::source::{ReadError, Source};
@@ -504,6 +510,69 @@ mod tests {
         let uncovered = samples - 2 * kept_each;
         let minimum = samples + u64::from(EPOCHS - 1) * uncovered;
         assert_eq!(reads(2, kept_each), minimum);
+    }
+
+    /// What is said in this thread while something is done.
+    fn said(act: impl FnOnce()) -> String {
+        struct Ear(Arc<Mutex<String>>);
+        impl tracing::Subscriber for Ear {
+            fn enabled(&self, _: &Metadata<'_>) -> bool {
+                true
+            }
+            fn new_span(&self, _: &Attributes<'_>) -> Id {
+                Id::from_u64(1)
+            }
+            fn record(&self, _: &Id, _: &Record<'_>) {}
+            fn record_follows_from(&self, _: &Id, _: &Id) {}
+            fn event(&self, event: &Event<'_>) {
+                let mut heard = self.0.lock().unwrap();
+                event.record(&mut |_: &Field, value: &dyn fmt::Debug| {
+                    let _ = writeln!(heard, "{value:?}");
+                });
+            }
+            fn enter(&self, _: &Id) {}
+            fn exit(&self, _: &Id) {}
+        }
+        let heard = Arc::<Mutex<String>>::default();
+        tracing::subscriber::with_default(Ear(Arc::clone(&heard)), act);
+        let heard = heard.lock().unwrap();
+        heard.clone()
+    }
+
+    #[test]
+    fn ranks_that_stop_before_their_end_do_not_say_that_something_is_read_again() {
+        let source = Arc::new(Counted::default());
+        let network = Network::new(2);
+        let mut ends = network.ends().into_iter();
+        let jobs: Vec<Job> = (0..2)
+            .map(|rank| {
+                let spec = rank_of(rank, 2, u64::from(SAMPLES) / 2, &source);
+                Job::among(spec, Arc::new(ends.next().unwrap())).unwrap()
+            })
+            .collect();
+        thread::scope(|scope| {
+            for job in &jobs {
+                scope.spawn(|| assert!(matches!(job.next_batch(MINUTE), Ok(Got::Batch(_)))));
+            }
+        });
+        let [stays, leaves] = &jobs[..] else {
+            unreachable!("two ranks")
+        };
+        leaves.close();
+        // The other one has not heard of it, and has read something that lives there.
+        let shared = stays.lock_running().clone().unwrap();
+        let home = Home {
+            rank: Rank(1),
+            tier: TierId(0),
+        };
+        let read = FromSource {
+            block: None,
+            bytes: &[0; SAMPLE as usize],
+            stamp: None,
+        };
+        shared.hand_over(home, SampleId(0), &read);
+        assert!(shared.outbox.dropped() > 0, "nobody is there for it");
+        assert_eq!(said(|| stays.close()), "");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use foresee_core::ids::Rank;
 
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Unsent};
 use super::shared::Shared;
 use crate::sync::{Condvar, Mutex, MutexGuard, RwLock, thread, whole};
 use crate::transport::{Content, HandOver, Message, Sent, Transport, Troubles};
@@ -48,8 +48,8 @@ pub(super) struct Post {
 pub(super) enum Posted {
     /// It is on its way, or waits to be.
     Taken,
-    /// It will not be sent.
-    Not,
+    /// It will not be sent, and why.
+    Not(Unsent),
 }
 
 impl Post {
@@ -90,7 +90,7 @@ impl Post {
     /// Says something to a rank.
     pub(super) fn send(&self, to: Rank, message: Message, shared: &Weak<Shared>) -> Posted {
         let Some(transport) = self.transport() else {
-            return Posted::Not;
+            return Posted::Not(Unsent::Gone);
         };
         // Behind what waits already.
         if self.is_waiting_for(to) {
@@ -99,7 +99,7 @@ impl Post {
         match transport.send(to, message.clone()) {
             Sent::Taken => Posted::Taken,
             Sent::Full => self.wait(to, message, shared),
-            Sent::Gone => Posted::Not,
+            Sent::Gone => Posted::Not(Unsent::Gone),
         }
     }
 
@@ -115,7 +115,7 @@ impl Post {
         let mut inner = self.inner();
         let letters = &mut inner.by_rank[to.index()];
         if letters.len() >= WAITING_MAX {
-            return Posted::Not;
+            return Posted::Not(Unsent::Late);
         }
         letters.push_back((Instant::now(), message));
         inner.waiting += 1;
@@ -174,7 +174,7 @@ impl Post {
             && since.elapsed() >= self.deadline
         {
             *content = Content::WillNotCome;
-            self.outbox.drop_one();
+            self.outbox.drop_one(Unsent::Late);
         }
         Some(message.clone())
     }

@@ -186,7 +186,7 @@ impl Reader {
     /// Whether what a tier holds of a sample is known to be what the source has, or had during this job; looks there the
     /// first time. What cannot be looked at is read: that says why.
     pub(super) fn is_known(&self, tier: &dyn Tier, sample: SampleId) -> bool {
-        if !tier.outlasts_jobs() || !self.looks.are_due(sample) {
+        if !self.doubts(tier, sample) {
             return true;
         }
         let Some(_turn) = self.looks.look(sample) else {
@@ -204,6 +204,11 @@ impl Reader {
             self.looks.note(sample);
         }
         known
+    }
+
+    /// Whether what a tier holds of a sample may be of another time: nobody has looked yet, or it was found to be.
+    pub(super) fn doubts(&self, tier: &dyn Tier, sample: SampleId) -> bool {
+        tier.outlasts_jobs() && self.looks.are_due(sample)
     }
 
     /// Whether a tier has what was read during this job.

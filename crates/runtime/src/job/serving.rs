@@ -11,6 +11,7 @@ use foresee_core::units::Bytes;
 use super::chores::Chore;
 use super::dealings::Errand;
 use super::holding::HandedOver;
+use super::outbox::Unsent;
 use super::peer_stats::Moved;
 use super::post::Posted;
 use super::shared::Shared;
@@ -189,12 +190,12 @@ impl Shared {
         };
         let is_kept = matches!(message, Message::Ask(_));
         let kept = is_kept.then(|| message.clone());
-        if let (Posted::Not, Some(message)) = (post.send(to, message, &self.own), kept) {
+        if let (Posted::Not(_), Some(message)) = (post.send(to, message, &self.own), kept) {
             self.not_sent(message);
         }
     }
 
-    /// A message will not be sent. An answer that is lost is one that does not come: the asker has a deadline.
+    /// A message will not be sent: its rank is gone. An answer that is lost is one that does not come: the asker has a deadline.
     pub(super) fn not_sent(&self, message: Message) {
         match message {
             Message::Ask(ask) => {
@@ -202,7 +203,7 @@ impl Shared {
             }
             Message::HandOver(handed) => {
                 if handed.content != Content::WillNotCome {
-                    self.outbox.drop_one();
+                    self.outbox.drop_one(Unsent::Gone);
                 }
             }
             Message::Answer(_) | Message::Done(_) => {}
@@ -311,9 +312,9 @@ impl Shared {
         });
         match post.send(home.rank, message, &self.own) {
             Posted::Taken => self.outbox.sent_one(bytes.len()),
-            Posted::Not => {
+            Posted::Not(why) => {
                 self.left.forget(home.rank, sample);
-                self.outbox.drop_one();
+                self.outbox.drop_one(why);
             }
         }
     }
@@ -399,7 +400,11 @@ impl Shared {
             }
             return;
         };
-        if !self.look(|state| state.course.desk.is_here(sample, number)) {
+        let is_here = self.look(|state| state.course.desk.is_here(sample, number));
+        // What lies here from before may be of another time, and was refused for that: what was read just now takes its place,
+        // or it would be read again by who uses it here.
+        let is_doubtful = self.reader.doubts(self.stores.tier(number), sample);
+        if !is_here || (is_doubtful && *content != Content::WillNotCome) {
             self.keep_at_home(from, handed, number);
         }
         if *content == Content::Here {

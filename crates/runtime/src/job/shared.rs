@@ -240,8 +240,8 @@ impl Shared {
         self.pool.is_shared()
     }
 
-    /// Threads do nothing more for this job.
-    pub(super) fn close(&self) {
+    /// Threads do nothing more for this job. `is_over`: the trainer has all of its stream.
+    pub(super) fn close(&self, is_over: bool) {
         self.reader.close();
         self.change(|state| ((), state.end(Ended::Closed)));
         let member = whole(self.member.lock()).take();
@@ -254,11 +254,12 @@ impl Shared {
         if let Some(post) = &self.post {
             post.close();
         }
-        let dropped = self.outbox.dropped();
-        if dropped > 0 {
+        let missed = self.outbox.missed(is_over);
+        if missed > 0 {
             let rank = self.spec.rank;
+            let samples = if missed == 1 { "sample" } else { "samples" };
             tracing::warn!(
-                "rank {rank}: {dropped} samples could not be handed over to the ranks that keep them: they are read again"
+                "rank {rank}: {missed} {samples} could not be handed over to the ranks that keep them: whoever used one again read it from the source"
             );
         }
     }

@@ -36,7 +36,7 @@ pub(super) fn share(
     let listener = listener.and_then(|made| said(spec, "cannot listen", made));
     let card = listener.as_ref().map(|listener| listener.card().encode());
     let given = Given::to_all(card.unwrap_or_default());
-    let all = transport.gather(given, patience).ok_or(Apart::Late)?;
+    let all = transport.gather(given, patience).map_err(Apart::Late)?;
     let Some(listener) = listener else {
         return Ok(());
     };

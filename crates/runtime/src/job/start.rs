@@ -212,7 +212,7 @@ impl Job {
         spec.check()?;
         consumer.begin_step_anew();
         self.lock_running().take();
-        shared.close();
+        shared.close(false);
         if let Some(trace) = &shared.trace {
             // What follows is written over it: the job begins anew.
             trace.end(&serde_json::Value::Null);

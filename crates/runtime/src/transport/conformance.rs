@@ -167,7 +167,7 @@ fn check_gather(members: &[Member]) {
                     let gathered = member.transport.gather(given, PATIENCE);
                     assert_eq!(
                         gathered.as_ref(),
-                        Some(&expected),
+                        Ok(&expected),
                         "each rank must get what all gave, in order"
                     );
                 });
@@ -198,7 +198,7 @@ fn check_gather_for_some(members: &[Member]) {
                 });
                 assert_eq!(
                     gathered,
-                    Some(expected.collect()),
+                    Ok(expected.collect()),
                     "each rank must get what is for it"
                 );
             });

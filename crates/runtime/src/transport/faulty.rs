@@ -13,8 +13,8 @@ use foresee_core::ids::Rank;
 use twox_hash::XxHash3_64;
 
 use super::{
-    Answer, Content, Gather, Given, HandOver, Message, Payload, Receive, Sent, Serving, Transport,
-    Troubles,
+    Absent, Answer, Content, Gather, Given, HandOver, Message, Payload, Receive, Sent, Serving,
+    Transport, Troubles,
 };
 use crate::sync::{Mutex, MutexGuard, whole};
 
@@ -249,7 +249,7 @@ fn garbled(message: Message) -> Message {
 
 /// What is gathered is left alone: a rank that does not come is one that does not call.
 impl<T: Transport> Gather for Faulty<T> {
-    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
+    fn gather(&self, given: Given, patience: Duration) -> Result<Vec<Vec<u8>>, Absent> {
         self.inner.gather(given, patience)
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use foresee_core::ids::Rank;
 
-use super::{Gather, Given, Message, Receive, Sent, Serving, Transport};
+use super::{Absent, Gather, Given, Message, Receive, Sent, Serving, Transport};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 
@@ -231,6 +231,13 @@ impl Rounds {
             .map(|given| Some(given.as_ref()?.for_rank(to).to_vec()))
             .collect()
     }
+
+    /// Who has given nothing in a call.
+    fn absent(&self, call: usize) -> Absent {
+        let given = (0..).map(Rank).zip(&self.given[call]);
+        let absent = given.filter(|(_, given)| given.is_none());
+        Absent(absent.map(|(rank, _)| rank).collect())
+    }
 }
 
 /// One rank's end. With the last of its clones a rank that has served is gone, and the others are told.
@@ -309,18 +316,18 @@ impl Transport for End {
 }
 
 impl Gather for End {
-    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
+    fn gather(&self, given: Given, patience: Duration) -> Result<Vec<Vec<u8>>, Absent> {
         let deadline = Instant::now() + patience;
         let mut rounds = self.network.rounds();
         let call = rounds.give(self.rank, given);
         self.network.all_came.notify_all();
         loop {
             if let Some(all) = rounds.all(call, self.rank) {
-                return Some(all);
+                return Ok(all);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return None;
+                return Err(rounds.absent(call));
             }
             rounds = whole(self.network.all_came.wait_timeout(rounds, left)).0;
         }
@@ -414,10 +421,10 @@ mod tests {
 
     #[test]
     fn gathering_ends_where_somebody_does_not_come() {
-        let ends = Network::new(2).ends();
+        let ends = Network::new(3).ends();
         assert_eq!(
-            ends[0].gather(Given::to_all(vec![1]), Duration::from_millis(5)),
-            None
+            ends[1].gather(Given::to_all(vec![1]), Duration::from_millis(5)),
+            Err(Absent(vec![Rank(0), Rank(2)]))
         );
     }
 }

@@ -316,9 +316,42 @@ impl Given {
     }
 }
 
+/// So many ranks are named where not all have come; the others are counted.
+const NAMED_MAX: usize = 8;
+
+/// The ranks that did not come to a gathering; nobody where this rank itself could not take part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Absent(pub Vec<Rank>);
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.iter().take(NAMED_MAX).map(Rank::to_string);
+        let names: Vec<String> = names.collect();
+        let noun = if self.0.len() == 1 { "rank" } else { "ranks" };
+        write!(f, "{noun} {}", names.join(", "))?;
+        match self.0.len() - names.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
 /// Brings something small of each rank to all ranks, before a job starts.
 pub trait Gather: Send + Sync {
     /// What each rank gave to this one, in the order of ranks. All ranks call it equally often, and calls are matched in order.
-    /// None where some did not come within `patience`.
-    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>>;
+    /// Where some did not come within `patience`, these.
+    fn gather(&self, given: Given, patience: Duration) -> Result<Vec<Vec<u8>>, Absent>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_are_absent_are_named_up_to_a_number() {
+        let said = |ranks: u32| Absent((1..=ranks).map(Rank).collect()).to_string();
+        assert_eq!(said(1), "rank 1");
+        assert_eq!(said(3), "ranks 1, 2, 3");
+        assert_eq!(said(10), "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 2 more");
+    }
 }

@@ -15,7 +15,9 @@ use foresee_core::stream::{Shuffle, Tail};
 use foresee_runtime::job::{Job, JobSpec, OnHost};
 use foresee_runtime::transport::faulty::{Faults, Faulty};
 use foresee_runtime::transport::memory::{End, Network};
-use foresee_runtime::transport::{Gather, Given, Message, Receive, Sent, Serving, Transport};
+use foresee_runtime::transport::{
+    Absent, Gather, Given, Message, Receive, Sent, Serving, Transport,
+};
 
 use super::{Made, batches, job_spec, tier};
 
@@ -147,7 +149,7 @@ where
 }
 
 impl<T: Transport, F: Send + Sync> Gather for Through<T, F> {
-    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
+    fn gather(&self, given: Given, patience: Duration) -> Result<Vec<Vec<u8>>, Absent> {
         self.way.gather(given, patience)
     }
 }

@@ -15,8 +15,8 @@ use foresee_core::ids::{Rank, SampleId};
 use foresee_runtime::stamp::Stamp;
 use foresee_runtime::transport::conformance::{self, Member};
 use foresee_runtime::transport::{
-    Answer, Ask, Content, Done, Gather, Given, HandOver, Mesh, Message, Payload, Receive, Sent,
-    Serving, Ticket, Transport,
+    Absent, Answer, Ask, Content, Done, Gather, Given, HandOver, Mesh, Message, Payload, Receive,
+    Sent, Serving, Ticket, Transport,
 };
 
 use crate::ranks::KEY;
@@ -238,7 +238,7 @@ impl Transport for Remote {
 }
 
 impl Gather for Remote {
-    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
+    fn gather(&self, given: Given, patience: Duration) -> Result<Vec<Vec<u8>>, Absent> {
         let mut wire = self.call();
         wire.number(GATHER);
         wire.number(u64::from(given.readers.start));
@@ -248,7 +248,11 @@ impl Gather for Remote {
         wire.number(patience.as_millis() as u64);
         let number = wire.heard();
         let gathered = (0..number).map(|_| wire.heard_bytes());
-        (number > 0).then(|| gathered.collect())
+        if number == 0 {
+            // Who did not come is not told on this wire.
+            return Err(Absent::default());
+        }
+        Ok(gathered.collect())
     }
 }
 

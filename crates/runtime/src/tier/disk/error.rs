@@ -1,5 +1,8 @@
 //! Why a disk tier cannot be opened: one line that names the folder, the cause and the remedy. Once it is open, a tier
 //! refuses and misses; see `Tier`.
+//!
+//! The remedies are those of whoever configures a job. Who looks after a folder with the command has others, of which the
+//! same causes are told with ([`DiskError::told_to_keeper`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -92,9 +95,22 @@ pub enum DiskError {
         /// The configured folder.
         path: PathBuf,
     },
+    /// Another foresee made it, which may keep its files in another way.
+    #[error(
+        "cache folder {}: it is of another version of foresee (its mark {mark} says version {version}); choose another folder, or delete this one: what was in it is read from the dataset again",
+        shown(path)
+    )]
+    OtherVersion {
+        /// The configured folder.
+        path: PathBuf,
+        /// The mark's file name.
+        mark: &'static str,
+        /// Which one.
+        version: u64,
+    },
     /// What says that the folder is ours is not what we write.
     #[error(
-        "cache folder {}: its mark {mark} {why}; choose another folder, or delete this one",
+        "cache folder {}: its mark {mark} {why}; choose another folder, or delete this one if it is a cache: what was in it is read from the dataset again",
         shown(path)
     )]
     BadMark {
@@ -163,6 +179,34 @@ pub enum DiskError {
 }
 
 impl DiskError {
+    /// What is wrong, and what can be done about it by who looks after the folder; `Display` is for who configures a job.
+    /// Without the path, which that one knows.
+    pub(crate) fn told_to_keeper(&self) -> String {
+        const TRUST: &str = "or trust it (--trust-folder)";
+        const DELETE: &str = "what was in it is read from the dataset again";
+        match self {
+            Self::Foreign { why, .. } => {
+                format!("{why}; make it yours alone (chown, chmod go-w), {TRUST}")
+            }
+            Self::ForeignFile { file, .. } => {
+                format!("its file {file}; make that yours alone (chown, chmod go-w), {TRUST}")
+            }
+            Self::NotAFolder { .. } => "not a folder".to_owned(),
+            Self::OtherVersion { mark, version, .. } => format!(
+                "it is of another version of foresee (its mark {mark} says version {version}); use that one, or delete the folder: {DELETE}"
+            ),
+            Self::BadMark { mark, why, .. } => {
+                format!("its mark {mark} {why}; if it is a cache, delete the folder: {DELETE}")
+            }
+            Self::NoPermission { what, .. } => {
+                format!("no permission to {what}; ask its owner, or change its owner or mode")
+            }
+            Self::Io { what, cause, .. } => format!("cannot {what}: {}", OneLine(cause)),
+            // What only a job meets.
+            other => other.to_string(),
+        }
+    }
+
     /// What `cause` means for someone who wanted to `what` at `path`.
     pub(super) fn new(path: &Path, what: &'static str, cause: io::Error) -> Self {
         let path = path.to_owned();

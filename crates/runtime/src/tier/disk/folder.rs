@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 
 use super::error::{DiskError, ForeignFile};
 use crate::owner::{self, Foreign};
@@ -36,6 +37,8 @@ pub(super) const DATA: &str = "data-";
 const MARK_TEXT: &str = "This folder is a cache of foresee, which reads training data ahead of its use.\n\
     It can be deleted whenever no job uses it: what was in it is read from the dataset again.\n\
     version 1\n";
+/// What the line that tells the version begins with; a number follows.
+const MARK_VERSION: &str = "version ";
 
 /// The data file of a segment.
 pub(super) fn data_name(segment: usize) -> String {
@@ -55,7 +58,16 @@ impl Folder {
         // Without waiting: a pipe in the place of a file would wait for somebody at its other end.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let options = options.mode(0o600).custom_flags(flags.bits().cast_signed());
-        let file = options.open(self.path.join(name))?;
+        let file = options.open(self.path.join(name)).map_err(|cause| {
+            // The system says "too many levels", which tells nobody that there is a link where none may be.
+            if Errno::from_io_error(&cause) == Some(Errno::LOOP) {
+                io::Error::other(format!(
+                    "{name} is a symbolic link, which foresee never makes"
+                ))
+            } else {
+                cause
+            }
+        })?;
         let found = file.metadata()?;
         if !found.is_file() {
             return Err(io::Error::other(format!("{name} is not a file")));
@@ -70,7 +82,7 @@ impl Folder {
     }
 
     /// Refuses a folder that is not ours alone.
-    fn check(&self) -> Result<(), DiskError> {
+    pub(super) fn check(&self) -> Result<(), DiskError> {
         let found = fs::metadata(&self.path)
             .map_err(|cause| DiskError::new(&self.path, "look at it", cause))?;
         match self.objection(&found) {
@@ -402,10 +414,27 @@ fn check_mark(folder: &Folder) -> Result<(), DiskError> {
     let read = read.and_then(|file| file.take(4096).read_to_end(&mut text));
     read.map_err(|cause| DiskError::new(path, "read its mark", cause))?;
     if text == MARK_TEXT.as_bytes() {
-        Ok(())
-    } else {
-        Err(bad("is of another version of foresee"))
+        return Ok(());
     }
+    match other_version(&text) {
+        Some(version) => Err(DiskError::OtherVersion {
+            path: path.clone(),
+            mark: MARK,
+            version,
+        }),
+        None => Err(bad("is damaged: it is not what foresee writes")),
+    }
+}
+
+/// The version that a mark tells, where it is one of foresee and not this one's: it begins as all of them do.
+fn other_version(text: &[u8]) -> Option<u64> {
+    let mut lines = std::str::from_utf8(text).ok()?.lines();
+    if lines.next() != MARK_TEXT.lines().next() {
+        return None;
+    }
+    let version = lines.find_map(|line| line.strip_prefix(MARK_VERSION)?.parse().ok())?;
+    let is_own = format!("{MARK_VERSION}{version}");
+    (!MARK_TEXT.lines().any(|line| line == is_own)).then_some(version)
 }
 
 /// The number of the process that has a sub-folder, or had it last.
@@ -459,6 +488,22 @@ mod tests {
             holder: parent.holder + 1,
         });
         assert!(lock(&ours(&folder)).is_err());
+    }
+
+    #[test]
+    fn a_mark_of_another_version_is_told_from_one_that_is_damaged() {
+        let next = MARK_TEXT.replace("version 1", "version 2");
+        let with_more = format!("{next}and a line that this version does not know\n");
+        for other in [next, with_more] {
+            assert_eq!(other_version(other.as_bytes()), Some(2), "{other}");
+        }
+        let cut_off = &MARK_TEXT[..MARK_TEXT.len() - 4];
+        let with_more = format!("{MARK_TEXT}and more\n");
+        let damaged = ["", "version 2\n", "xyz", cut_off, &with_more];
+        for text in damaged {
+            assert_eq!(other_version(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(other_version(b"\xff\xfe"), None);
     }
 
     #[test]

@@ -66,8 +66,8 @@ use self::inward::Inward;
 use self::outward::Outward;
 use self::queue::{Out, Stream};
 use super::{
-    Answer, Content, Gather, Given, HandOver, JobKey, Message, Payload, REPORT_BYTES_MAX, Receive,
-    Sent, Serving, Transport, Troubles,
+    Absent, Answer, Content, Gather, Given, HandOver, JobKey, Message, Payload, REPORT_BYTES_MAX,
+    Receive, Sent, Serving, Transport, Troubles,
 };
 use crate::sync::thread;
 
@@ -359,8 +359,8 @@ impl Handle {
         asked.into_iter().all(|asked| asked)
     }
 
-    /// Waits until nothing is missing; false where that will not be.
-    fn await_gifts(&self, call: u32, deadline: Instant) -> bool {
+    /// Waits until nothing is missing; where that will not be, says whose gifts are.
+    fn await_gifts(&self, call: u32, deadline: Instant) -> Result<(), Absent> {
         let mut ask_at = Instant::now();
         let mut seen = u64::MAX;
         loop {
@@ -369,14 +369,14 @@ impl Handle {
                 .channel
                 .look(|calls| (calls.missing(others), calls.progress()));
             if missing.is_empty() {
-                return true;
+                return Ok(());
             }
             let now = Instant::now();
             if self.channel.take_is_to_ask() {
                 ask_at = now;
             }
             if now >= deadline || self.channel.is_hopeless(&missing) {
-                return false;
+                return Err(Absent(missing));
             }
             if now >= ask_at {
                 let all_asked = self.ask_for(&missing, call);
@@ -443,11 +443,11 @@ impl Transport for Handle {
 }
 
 impl Gather for Handle {
-    fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
+    fn gather(&self, given: Given, patience: Duration) -> Result<Vec<Vec<u8>>, Absent> {
         let deadline = Instant::now() + patience;
         let too_long = given.whole.len().max(given.rest.len()) > GIFT_BYTES_MAX;
         if self.hub().is_elsewhere() || too_long || !self.channel.is_open() {
-            return None;
+            return Err(Absent::default());
         }
         let (call, early) = self.channel.with_calls(|calls| calls.begin(given));
         for rank in early {
@@ -457,10 +457,10 @@ impl Gather for Handle {
                 self.hub().stream(rank, stream);
             }
         }
-        if !self.await_gifts(call, deadline) {
+        if let Err(absent) = self.await_gifts(call, deadline) {
             // The others are not to count on this rank, nor wait for it.
             self.hub().leave(&self.channel, false);
-            return None;
+            return Err(absent);
         }
         let got = Header::new(Kind::GatherGot, self.channel.key, u64::from(call));
         for rank in self.hub().others() {
@@ -468,7 +468,7 @@ impl Gather for Handle {
             let _ = self.hub().send(rank, Out::small(got));
         }
         let (rank, world) = (self.hub().rank(), self.hub().badge.world);
-        Some(self.channel.with_calls(|calls| calls.end(rank, world)))
+        Ok(self.channel.with_calls(|calls| calls.end(rank, world)))
     }
 }
 

@@ -65,7 +65,10 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// All ranks gather the same, at once.
-fn gather(transports: &[Arc<dyn Transport>], patience: Duration) -> Vec<Option<Vec<Vec<u8>>>> {
+fn gather(
+    transports: &[Arc<dyn Transport>],
+    patience: Duration,
+) -> Vec<Result<Vec<Vec<u8>>, Absent>> {
     std::thread::scope(|scope| {
         let begin = |transport: &Arc<dyn Transport>| {
             let transport = Arc::clone(transport);
@@ -122,7 +125,7 @@ fn conforms_under_the_wrapper_with_faults() {
     /// The wrapper wants a type that has a size.
     struct Whole(Arc<dyn Transport>);
     impl Gather for Whole {
-        fn gather(&self, given: Given, patience: Duration) -> Option<Vec<Vec<u8>>> {
+        fn gather(&self, given: Given, patience: Duration) -> Result<Vec<Vec<u8>>, Absent> {
             self.0.gather(given, patience)
         }
     }
@@ -187,11 +190,11 @@ fn who_is_of_another_job_is_refused_and_hinders_nobody() {
         stranger
             .transport(KEY)
             .gather(Given::to_all(vec![]), Duration::from_millis(50))
-            .is_none()
+            .is_err()
     );
     let second = Mesh::start(meeting(1, 2, port)).unwrap();
     let both = transports(&[first, second]);
-    let all = Some(vec![vec![0], vec![1]]);
+    let all = Ok(vec![vec![0], vec![1]]);
     assert_eq!(gather(&both, PATIENCE), [all.clone(), all]);
 }
 
@@ -201,7 +204,7 @@ fn a_rank_that_was_started_again_alone_is_refused() {
     let port = first.port();
     let second = Mesh::start(meeting(1, 2, port)).unwrap();
     let both = transports(&[Arc::clone(&first), Arc::clone(&second)]);
-    assert!(gather(&both, PATIENCE).iter().all(Option::is_some));
+    assert!(gather(&both, PATIENCE).iter().all(Result::is_ok));
     drop(both);
     drop(second);
     let again = Mesh::start(meeting(1, 2, port)).unwrap();
@@ -219,7 +222,7 @@ fn port_scanners_are_turned_away_in_time_and_hinder_nobody() {
     let mut silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(at).unwrap()).collect();
     let second = Mesh::start(meeting(1, 2, first.port())).unwrap();
     let both = transports(&[Arc::clone(&first), second]);
-    assert!(gather(&both, PATIENCE).iter().all(Option::is_some));
+    assert!(gather(&both, PATIENCE).iter().all(Result::is_ok));
     noisy.set_read_timeout(Some(PATIENCE)).unwrap();
     // Closed with something unread is as good as closed.
     assert!(!matches!(noisy.read(&mut [0; 8]), Ok(1..)));
@@ -279,8 +282,8 @@ fn a_rank_that_leaves_a_channel_is_lost_to_it_and_to_no_other() {
         .collect();
     let (seen, _serving) = record(&both[0]);
     let (others, _others_serving) = record(&more[0]);
-    assert!(gather(&both, PATIENCE).iter().all(Option::is_some));
-    assert!(gather(&more, PATIENCE).iter().all(Option::is_some));
+    assert!(gather(&both, PATIENCE).iter().all(Result::is_ok));
+    assert!(gather(&more, PATIENCE).iter().all(Result::is_ok));
     drop(both.pop());
     until("a loss", || seen.lost() == [Rank(1)]);
     let first = meshes[0].transport(KEY);
@@ -309,13 +312,15 @@ fn gathering_waits_for_who_comes_late_and_ends_where_somebody_does_not() {
     let all = gather(&early, PATIENCE);
     assert!(started.elapsed() >= Duration::from_millis(300));
     let (last, mesh, transport) = third.join().unwrap();
-    assert!(all.iter().all(|one| *one == last) && last.is_some());
+    assert!(all.iter().all(|one| *one == last) && last.is_ok());
     assert_eq!(last.unwrap()[2].len(), 3 << 20);
     let none = gather(&early, Duration::from_millis(200));
-    assert_eq!(none, [None, None]);
+    let third = || Err(Absent(vec![Rank(2)]));
+    assert_eq!(none, [third(), third()]);
     // Who comes now finds that the others have left, and does not wait for them.
     let started = Instant::now();
-    assert_eq!(transport.gather(Given::to_all(vec![]), PATIENCE), None);
+    let late = transport.gather(Given::to_all(vec![]), PATIENCE);
+    assert_eq!(late, Err(Absent(vec![Rank(0), Rank(1)])));
     assert!(started.elapsed() < Duration::from_secs(10));
     drop(mesh);
 }
@@ -403,7 +408,7 @@ fn an_answer_that_was_garbled_on_its_way_is_one_that_does_not_come() {
     let second = Mesh::start(meeting(1, 2, proxy(first.port(), 3))).unwrap();
     let both = transports(&[first, Arc::clone(&second)]);
     let (seen, _serving) = record(&both[1]);
-    assert!(gather(&both, PATIENCE).iter().all(Option::is_some));
+    assert!(gather(&both, PATIENCE).iter().all(Result::is_ok));
     for ticket in 0..4 {
         let sent = both[0].send(Rank(1), answer(ticket, vec![ticket as u8; 1 << 20]));
         assert_eq!(sent, Sent::Taken);
@@ -453,7 +458,7 @@ fn a_process_that_is_killed_is_lost_at_once_and_then_gone() {
         .unwrap();
     let transport = first.transport(KEY);
     let (seen, _serving) = record(&transport);
-    assert!(transport.gather(Given::to_all(vec![0]), PATIENCE).is_some());
+    assert!(transport.gather(Given::to_all(vec![0]), PATIENCE).is_ok());
     child.kill().unwrap();
     child.wait().unwrap();
     until("a loss", || seen.lost() == [Rank(1)]);
@@ -467,7 +472,7 @@ fn what_was_said_last_arrives_though_all_ends() {
     let mut meshes = world(2, |meeting| meeting);
     let mut both = transports(&meshes);
     let (seen, _serving) = record(&both[0]);
-    assert!(gather(&both, PATIENCE).iter().all(Option::is_some));
+    assert!(gather(&both, PATIENCE).iter().all(Result::is_ok));
     let report = vec![3; 60_000];
     let done = Message::Done(Done { report });
     assert_eq!(
@@ -511,12 +516,12 @@ fn a_forked_child_has_no_peers_and_leaves_its_parents_alone() {
     let meshes = world(2, |meeting| meeting);
     let both = transports(&meshes);
     let (seen, _serving) = record(&both[1]);
-    assert!(gather(&both, PATIENCE).iter().all(Option::is_some));
+    assert!(gather(&both, PATIENCE).iter().all(Result::is_ok));
     // SAFETY: the child calls what must not lock or wait, and ends without running anything else.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let is_gone = both[0].send(Rank(1), ask(1)) == Sent::Gone;
-        let gathers = both[0].gather(Given::to_all(vec![]), PATIENCE).is_some();
+        let gathers = both[0].gather(Given::to_all(vec![]), PATIENCE).is_ok();
         drop(both);
         drop(meshes);
         let wrong = i32::from(!is_gone || gathers);
@@ -656,7 +661,7 @@ fn hundreds_of_half_open_connections_cost_few_descriptors_and_keep_nobody_out() 
     let second = Mesh::start(meeting(1, 2, first.port())).unwrap();
     let both = transports(&[Arc::clone(&first), second]);
     let began = Instant::now();
-    assert!(gather(&both, PATIENCE).iter().all(Option::is_some));
+    assert!(gather(&both, PATIENCE).iter().all(Result::is_ok));
     assert!(began.elapsed() < Duration::from_secs(5));
     // The oldest were turned away to make room.
     let is_closed = |mut stream: &TcpStream| {
@@ -680,5 +685,5 @@ fn another_version_is_refused_and_hinders_nobody() {
     });
     let second = Mesh::start(meeting(1, 2, first.port())).unwrap();
     let both = transports(&[first, second]);
-    assert!(gather(&both, PATIENCE).iter().all(Option::is_some));
+    assert!(gather(&both, PATIENCE).iter().all(Result::is_ok));
 }

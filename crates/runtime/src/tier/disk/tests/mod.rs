@@ -511,7 +511,7 @@ fn refuses_a_folder_that_holds_something_else() {
 }
 
 #[test]
-fn refuses_a_mark_that_is_a_link_or_of_another_version() {
+fn refuses_a_mark_that_is_a_link_damaged_or_of_another_version() {
     let folder = TempDir::new().unwrap();
     let spec = spec(folder.path(), 100);
     open(&spec);
@@ -522,6 +522,9 @@ fn refuses_a_mark_that_is_a_link_or_of_another_version() {
     assert!(refusal(&spec).contains("its mark .foresee is a symbolic link; choose another folder"));
     fs::remove_file(&mark).unwrap();
     fs::write(&mark, "version 2\n").unwrap();
+    assert!(refusal(&spec).contains("its mark .foresee is damaged"));
+    let text = fs::read_to_string(&elsewhere).unwrap();
+    fs::write(&mark, text.replace("version 1", "version 2")).unwrap();
     assert!(refusal(&spec).contains("is of another version of foresee"));
 }
 
