@@ -1,8 +1,8 @@
 //! Why a disk tier cannot be opened: one line that names the folder, the cause and the remedy. Once it is open, a tier
 //! refuses and misses; see `Tier`.
 //!
-//! The remedies are those of whoever configures a job. Who looks after a folder with the command has others, of which the
-//! same causes are told with ([`DiskError::told_to_keeper`]).
+//! The remedies are those of whoever configures a job. Who looks after a folder with the command has others
+//! ([`DiskError::told_to_keeper`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
