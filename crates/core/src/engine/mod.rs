@@ -490,6 +490,12 @@ impl Engine {
         self.staging_used -= self.model.staged(bytes);
     }
 
+    /// Whether copies have gone since they were asked for last.
+    #[inline]
+    pub fn has_evicted(&self) -> bool {
+        !self.evicted.is_empty()
+    }
+
     /// Copies that have gone since this was asked last.
     #[inline]
     pub fn evicted(&mut self) -> impl Iterator<Item = Evicted> + '_ {
