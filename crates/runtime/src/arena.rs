@@ -208,15 +208,13 @@ impl Arena {
 
     fn share_in(self: &Arc<Self>, area: Area, len: usize, stay: Stay) -> Option<Filling> {
         let offset = self.take(area, aligned(len as u64), stay)?;
-        let mut filling = self.filling(Place::Shared { area, offset }, len);
-        filling.block.stay = stay;
-        Some(filling)
+        Some(self.filling_to_stay(Place::Shared { area, offset }, len, stay))
     }
 
     fn copy_to(self: &Arc<Self>, area: Area, data: &[u8], stay: Stay) -> Option<Arc<Block>> {
         let Filling { block, .. } = self.share_in(area, data.len(), stay)?;
         block.write(data).ok()?;
-        Some(Arc::new(block))
+        Some(block)
     }
 
     fn take(&self, area: Area, len: u64, stay: Stay) -> Option<u64> {
@@ -303,9 +301,8 @@ impl Arena {
 
     /// A copy apart from the arena.
     fn own_copy(self: &Arc<Self>, data: &[u8], stay: Stay) -> Arc<Block> {
-        let mut filling = self.filling(Place::Own(data.into()), data.len());
-        filling.block.stay = stay;
-        filling.share()
+        self.filling_to_stay(Place::Own(data.into()), data.len(), stay)
+            .share()
     }
 
     /// Places for the samples of a batch, `len` bytes each and one after the other, in the staging buffer if there is room
@@ -323,7 +320,6 @@ impl Arena {
             }
             None => return None,
         };
-        let block = Arc::new(block);
         Some(
             (0..samples)
                 .map(|sample| {
@@ -343,16 +339,20 @@ impl Arena {
     }
 
     fn filling(self: &Arc<Self>, place: Place, len: usize) -> Filling {
+        self.filling_to_stay(place, len, Stay::Lasting)
+    }
+
+    fn filling_to_stay(self: &Arc<Self>, place: Place, len: usize, stay: Stay) -> Filling {
         let block = Block {
             arena: Arc::clone(self),
             place,
             len,
-            stay: Stay::Lasting,
+            stay,
             lent_after: AtomicU32::new(NEVER),
             told: Mutex::new(None),
         };
         Filling {
-            block,
+            block: Arc::new(block),
             buffer: None,
         }
     }
@@ -432,10 +432,11 @@ impl Arena {
     }
 }
 
-/// A place that is being written.
+/// A place that is being written. It is handed on from thread to thread, so it is small.
 #[derive(Debug)]
 pub struct Filling {
-    block: Block,
+    /// Nobody else has it.
+    block: Arc<Block>,
     /// What is written to its place when it is whole.
     buffer: Option<Buffer>,
 }
@@ -443,9 +444,12 @@ pub struct Filling {
 impl Filling {
     /// The place itself; holds whatever was there before.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let Some(block) = Arc::get_mut(&mut self.block) else {
+            unreachable!("what is being written has no other user")
+        };
         let Block {
             arena, place, len, ..
-        } = &mut self.block;
+        } = block;
         let len = *len;
         match place {
             Place::Own(memory) => memory,
@@ -476,12 +480,12 @@ impl Filling {
     /// memory of its own.
     pub(crate) fn share(mut self) -> Arc<Block> {
         let Some(buffer) = self.buffer.take() else {
-            return Arc::new(self.block);
+            return self.block;
         };
         let arena = Arc::clone(&self.block.arena);
         let shared_in = self.block.area();
         let block = match self.block.write(buffer.bytes()) {
-            Ok(()) => Arc::new(self.block),
+            Ok(()) => self.block,
             Err(_) => arena.own_copy(buffer.bytes(), self.block.stay),
         };
         if let Some(area) = shared_in {

@@ -359,6 +359,12 @@ impl Desk {
         self.engine.staging_room()
     }
 
+    /// Whether copies went since they were asked for last.
+    #[inline]
+    pub fn has_evicted(&self) -> bool {
+        !self.engine.going().is_empty()
+    }
+
     /// Copies that went since this was asked last.
     pub fn evicted(&mut self) -> Vec<Evicted> {
         let gone: Vec<Evicted> = self.engine.evicted().collect();

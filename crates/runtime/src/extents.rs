@@ -103,19 +103,15 @@ impl Extents {
             || after.is_some_and(|a| a.offset < offset + len);
         assert!(!overlaps, "{len} bytes at {offset} are freed twice");
 
-        let mut joined = Extent { offset, len };
-        if let Some(before) = before.filter(|before| before.end() == offset) {
-            self.remove(before.offset, before.len);
-            joined = Extent {
-                offset: before.offset,
-                len: before.len + joined.len,
-            };
-        }
+        let mut joined_len = len;
         if let Some(after) = after.filter(|after| after.offset == offset + len) {
             self.remove(after.offset, after.len);
-            joined.len += after.len;
+            joined_len += after.len;
         }
-        self.insert(joined.offset, joined.len);
+        match before.filter(|before| before.end() == offset) {
+            Some(before) => self.lengthen(before, joined_len),
+            None => self.insert(offset, joined_len),
+        }
     }
 
     /// Takes this very range, as after a restart; false, and nothing changed, where some of it is not free.
@@ -167,6 +163,15 @@ impl Extents {
             self.by_len.insert((len, offset));
             self.free += len;
         }
+    }
+
+    /// A free range has so many more bytes behind it; where it begins stays.
+    fn lengthen(&mut self, range: Extent, more: u64) {
+        let len = range.len + more;
+        self.by_offset.insert(range.offset, len);
+        self.by_len.remove(&(range.len, range.offset));
+        self.by_len.insert((len, range.offset));
+        self.free += more;
     }
 
     fn remove(&mut self, offset: u64, len: u64) {

@@ -99,6 +99,13 @@ impl Stamp {
         Ok(Self::new(&fstat(file)?, now_ns))
     }
 
+    /// Of an open file that has these times still, which it had when it was seen to have rested: it has rested ever since, so
+    /// that no clock is asked. None where it has others.
+    pub(crate) fn of_unchanged(file: impl AsFd, times: Times) -> io::Result<Option<Self>> {
+        let stamp = Self::of_rested(&fstat(file)?);
+        Ok((stamp.times() == times).then_some(stamp))
+    }
+
     /// Whether a file that had this stamp, perhaps on another host or mount, is surely the one that has `now`.
     pub fn still_holds(&self, now: &Self) -> bool {
         let is_alike = self.size_bytes == now.size_bytes && self.mtime_ns == now.mtime_ns;
@@ -184,21 +191,27 @@ impl Stamp {
         Times::new(self.mtime_ns, self.ctime_ns)
     }
 
+    fn new(found: &Stat, taken_ns: i64) -> Self {
+        let stamp = Self::of_rested(found);
+        Self {
+            trusted: is_trusted(stamp.mtime_ns, stamp.ctime_ns, taken_ns),
+            ..stamp
+        }
+    }
+
     #[allow(
         clippy::unnecessary_cast,
         clippy::cast_possible_wrap,
         reason = "types of fields differ between machines"
     )]
-    fn new(found: &Stat, taken_ns: i64) -> Self {
-        let mtime_ns = nanoseconds(found.st_mtime as i64, found.st_mtime_nsec as i64);
-        let ctime_ns = nanoseconds(found.st_ctime as i64, found.st_ctime_nsec as i64);
+    fn of_rested(found: &Stat) -> Self {
         Self {
             size_bytes: found.st_size as u64,
-            mtime_ns,
-            ctime_ns,
+            mtime_ns: nanoseconds(found.st_mtime as i64, found.st_mtime_nsec as i64),
+            ctime_ns: nanoseconds(found.st_ctime as i64, found.st_ctime_nsec as i64),
             inode: found.st_ino as u64,
             mount: mount(found.st_dev as u64),
-            trusted: is_trusted(mtime_ns, ctime_ns, taken_ns),
+            trusted: true,
         }
     }
 }

@@ -493,6 +493,7 @@ impl Engine {
     }
 
     /// Copies that have gone and were not asked for yet ([`Engine::evicted`]).
+    #[inline]
     pub fn going(&self) -> &[Evicted] {
         &self.evicted
     }

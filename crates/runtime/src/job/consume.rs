@@ -150,17 +150,22 @@ impl Job {
             self.mend(shared);
         }
         let bytes = shared.mean_bytes.saturating_mul(wanted as u64);
+        let mut own = None;
         loop {
             let gathered = &mut consumer.gathered;
             let is_late = || Instant::now() >= deadline;
+            let stores = &shared.stores;
+            // What was read here is brought in and the next read is taken in one go, as threads do.
             let gathering = shared.change(|state| {
+                let settled = state.settle_any(own.take(), stores);
                 state.serve(bytes);
-                state.gather(gathered, wanted, is_late, &shared.stores)
+                let (gathering, wake) = state.gather(gathered, wanted, is_late, stores);
+                (gathering, settled | wake)
             });
             match gathering {
                 Gathering::Whole => return Ok(true),
                 Gathering::Late => return Ok(false),
-                Gathering::Own(fetch) => Worker::new(shared).help(fetch),
+                Gathering::Own(fetch) => own = Worker::new(shared).help(fetch),
                 Gathering::Wait(events) => {
                     let until = stand(consumer, shared, Instant::now());
                     let until = until.map_or(deadline, |until| until.min(deadline));

@@ -4,17 +4,15 @@
 
 use std::collections::VecDeque;
 
-use foresee_core::engine::{Awaited, Lane, Read};
-use foresee_core::homes::Home;
+use foresee_core::engine::{Awaited, Read};
 use foresee_core::ids::SampleId;
 
 use super::awaiting::Awaiting;
 use super::polling::Supply;
 use super::shelf::Shelf;
 use super::slots::{Decoded, Slots};
-use super::task::{Doer, Fetch, Raw, Ticket, Way};
+use super::task::{Doer, Fetch, Ticket};
 use crate::desk::Desk;
-use crate::transport::Payload;
 
 /// Reads that may wait for a thread: enough that no thread waits for the lock, few enough that the order stays fresh.
 const QUEUE_MAX: usize = 64;
@@ -112,26 +110,8 @@ impl Course {
     }
 
     /// A read for a slot waits for a thread: behind the others, or first where it was awaited before them.
-    pub(super) fn enqueue(&mut self, queued: Queued, place: Place) {
-        let Queued {
-            slot,
-            read,
-            way,
-            raw,
-            came,
-            hand_over,
-            part,
-        } = queued;
+    pub(super) fn enqueue(&mut self, fetch: Fetch, place: Place) {
         self.since_read = 0;
-        let fetch = Fetch {
-            ticket: self.ticket(Doer::Thread(Lane::Staging), Some(slot), read),
-            way,
-            raw,
-            came,
-            hand_over,
-            part,
-            tried: false,
-        };
         match place {
             Place::Last => self.queue.push_back(fetch),
             Place::First => self.queue.push_front(fetch),
@@ -167,15 +147,21 @@ impl Course {
         !self.queue.is_empty()
     }
 
+    pub(super) fn has_several_queued(&self) -> bool {
+        self.queue.len() > 1
+    }
+
     pub(super) fn is_queue_full(&self) -> bool {
         self.queue.len() >= QUEUE_MAX
     }
 
-    /// Begins the read that is next.
-    pub(super) fn begin_next(&mut self) -> Option<Fetch> {
-        let fetch = self.queue.pop_front()?;
+    /// Somebody begins the read that is next.
+    pub(super) fn begin_next(&mut self, doer: Doer, measured: bool) -> Option<Fetch> {
+        let next = self.queue.front_mut()?;
+        next.ticket.doer = doer;
+        next.measured = measured;
         self.reading += 1;
-        Some(fetch)
+        self.queue.pop_front()
     }
 
     /// A read that was begun waits for a thread again.
@@ -204,17 +190,6 @@ impl Course {
         let first = self.slots.first();
         self.unplaced.iter().any(|(slot, ..)| *slot == first)
     }
-}
-
-/// A read for a slot.
-pub(super) struct Queued {
-    pub(super) slot: u64,
-    pub(super) read: Read,
-    pub(super) way: Way,
-    pub(super) raw: Raw,
-    pub(super) came: Option<Payload>,
-    pub(super) hand_over: Option<Home>,
-    pub(super) part: Option<Decoded>,
 }
 
 /// Where in the queue a read goes.

@@ -16,10 +16,6 @@ use super::wake::Wake;
 use crate::source::ReadError;
 
 /// What came of gathering samples for the trainer.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one at a time, and a box would cost an allocation for each sample that the trainer reads"
-)]
 pub(super) enum Gathering {
     /// They are all there.
     Whole,

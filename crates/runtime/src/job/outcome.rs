@@ -11,7 +11,6 @@ use super::slots::{Decoded, Staged};
 use super::task::{Fetch, Ticket};
 use crate::arena::{Block, Piece};
 use crate::source::ReadError;
-use crate::stamp::Stamp;
 
 /// How a read went.
 pub(super) struct Done {
@@ -23,8 +22,6 @@ pub(super) struct Done {
     pub(super) lost_from: Option<TierId>,
     /// Whether a tier held what the sample was before.
     pub(super) stale: bool,
-    /// What the sample was in the source when it was read there.
-    pub(super) stamp: Option<Stamp>,
     pub(super) retries: u32,
     /// Time the thread slept, if it was measured.
     pub(super) slept_s: Option<f64>,
@@ -40,7 +37,6 @@ impl Done {
             origin,
             lost_from: None,
             stale: false,
-            stamp: None,
             retries: 0,
             slept_s: None,
         }

@@ -10,7 +10,7 @@ use foresee_core::ids::{Rank, SampleId};
 use foresee_core::units::Seconds;
 
 use super::awaiting::Waiting;
-use super::course::{Due, Place, Queued};
+use super::course::{Due, Place};
 use super::slots::{Decoded, Slot, Staged};
 use super::state::{End, State};
 use super::stores::Stores;
@@ -85,44 +85,41 @@ fn nearer(read: &Read, supply: Supply, stores: &Stores) -> Supply {
 
 impl State {
     /// The next read for a thread, if a lane has one and a thread to spare.
-    pub(super) fn take_task(&mut self, stores: &Stores) -> (Option<Fetch>, Wake) {
-        let mut wake = Wake::NOBODY;
+    pub(super) fn take_task(&mut self, stores: &Stores, wake: &mut Wake) -> Option<Fetch> {
         // Whoever asks was woken by a change, or has just brought something in.
         self.crew.lanes.reopen();
         // Each turn begins a read, or closes its lane for now.
         while let Some(lane) = self.crew.lanes.next() {
-            let (fetch, more) = match lane {
-                Lane::Staging => self.take_staging_task(stores),
-                Lane::Tier(_) => self.take_tier_task(lane, stores),
+            let fetch = match lane {
+                Lane::Staging => self.take_staging_task(stores, wake),
+                Lane::Tier(_) => self.take_tier_task(lane, stores, wake),
             };
-            wake |= more;
             if fetch.is_some() {
-                return (fetch, wake);
+                return fetch;
             }
         }
-        (None, wake)
+        None
     }
 
     /// The next read for the staging buffer. Its lane is never done: samples that are awaited may come after the last
     /// was polled.
-    fn take_staging_task(&mut self, stores: &Stores) -> (Option<Fetch>, Wake) {
-        let mut wake = self.place_unplaced(stores);
+    fn take_staging_task(&mut self, stores: &Stores, wake: &mut Wake) -> Option<Fetch> {
+        *wake |= self.place_unplaced(stores);
         let mut polled = Polled::More;
         while !self.course.has_queued() && polled == Polled::More {
             let (now, more) = self.advance(stores);
             polled = now;
-            wake |= more;
+            *wake |= more;
         }
-        if self.is_held_back() {
+        if self.is_held_back() || !self.course.has_queued() {
             self.crew.lanes.wait(Lane::Staging);
-            return (None, wake);
+            return None;
         }
-        let Some(fetch) = self.course.begin_next() else {
-            self.crew.lanes.wait(Lane::Staging);
-            return (None, wake);
-        };
         self.crew.lanes.begin(Lane::Staging);
-        (Some(fetch), wake | self.calls_more())
+        let measured = self.crew.measures_next();
+        *wake |= self.calls_more();
+        self.course
+            .begin_next(Doer::Thread(Lane::Staging), measured)
     }
 
     /// Whether the read that is next would have to be handed over, while too much is on its way to others, and nobody waits
@@ -158,23 +155,25 @@ impl State {
         if !self.course.first_in_queue().is_some_and(is_own) {
             return (None, wake);
         }
-        let Some(mut fetch) = self.course.begin_next() else {
-            return (None, wake);
-        };
-        fetch.ticket.doer = Doer::Trainer;
         self.crew.begin_own();
-        (Some(fetch), wake | self.calls_more())
+        let measured = self.crew.measures_next();
+        wake |= self.calls_more();
+        (self.course.begin_next(Doer::Trainer, measured), wake)
     }
 
-    /// Whether threads other than the one that has just taken a read of the queue could be of use.
+    /// Whether threads other than the one that is about to take a read of the queue could be of use.
     fn calls_more(&self) -> Wake {
         let has_thread = self.crew.lanes.has_thread(Lane::Staging);
-        Wake::ANOTHER.when(has_thread && self.course.has_queued())
+        Wake::ANOTHER.when(has_thread && self.course.has_several_queued())
     }
 
     /// The next read that fills a tier. One that finds no room there is left to those who stage.
-    pub(super) fn take_tier_task(&mut self, lane: Lane, stores: &Stores) -> (Option<Fetch>, Wake) {
-        let mut wake = Wake::NOBODY;
+    pub(super) fn take_tier_task(
+        &mut self,
+        lane: Lane,
+        stores: &Stores,
+        wake: &mut Wake,
+    ) -> Option<Fetch> {
         for _ in 0..POLLS_MAX {
             // What fills tiers is ahead of its time, and may have to be handed over.
             if self.course.is_stopped() || self.is_outbox_full() {
@@ -184,7 +183,7 @@ impl State {
                 Next::Read(read) => read,
                 Next::Done => {
                     self.crew.lanes.finish(lane);
-                    return (None, wake);
+                    return None;
                 }
                 Next::Full | Next::Await(_) => break,
             };
@@ -199,15 +198,17 @@ impl State {
                     hand_over: read.hand_over,
                     part: None,
                     tried: false,
+                    measured: self.crew.measures_next(),
                 };
                 // A tier that takes another thread may have something for it.
                 let has_more = self.crew.lanes.next().is_some();
-                return (Some(fetch), wake | Wake::ANOTHER.when(has_more));
+                *wake |= Wake::ANOTHER.when(has_more);
+                return Some(fetch);
             }
-            wake |= self.complete(&read, End::NotRead, stores);
+            *wake |= self.complete(&read, End::NotRead, stores);
         }
         self.crew.lanes.wait(lane);
-        (None, wake)
+        None
     }
 
     /// Asks the engine for more, and finds memory for it. What is in memory is staged at once.
@@ -385,16 +386,18 @@ impl State {
         };
         let is_near = came.as_ref().is_some_and(Payload::is_near);
         let way = if is_near { way.through(true) } else { way };
-        let queued = Queued {
-            slot,
-            read,
+        let doer = Doer::Thread(Lane::Staging);
+        let fetch = Fetch {
+            ticket: self.course.ticket(doer, Some(slot), read),
             way,
             raw,
             came,
             hand_over,
             part,
+            tried: false,
+            measured: false,
         };
-        self.course.enqueue(queued, place);
+        self.course.enqueue(fetch, place);
         match place {
             // Whoever polls takes it.
             Place::Last => Wake::NOBODY,

@@ -2,7 +2,7 @@
 //! [`Shared::sleep`]): whoever changes the state says whom that concerns, and they are woken here, after unlocking. The guard
 //! of the lock never leaves this file, and in debug builds who has it must not write files.
 
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -55,8 +55,6 @@ pub(crate) struct Shared {
     /// What a sample takes of the staging buffer, on average and at most.
     pub(super) mean_bytes: u64,
     largest_bytes: u64,
-    /// Reads so far.
-    pub(super) reads: AtomicU64,
     state: Mutex<State>,
     /// Something happened that the trainer waits for.
     ready: Condvar,
@@ -115,7 +113,6 @@ impl Shared {
             on_demand: parts.on_demand,
             mean_bytes: parts.mean_bytes,
             largest_bytes: parts.largest_bytes,
-            reads: AtomicU64::new(0),
             state: Mutex::new(parts.state),
             ready: Condvar::new(),
             waiting: AtomicBool::new(false),

@@ -24,6 +24,7 @@ use super::stores::Stores;
 use super::task::Fetch;
 use super::tests::{SAMPLE, SAMPLES, come, spec};
 use super::threads::{Choice, Crew};
+use super::wake::Wake;
 use super::window::Window;
 use super::{Job, JobSpec};
 use crate::peers::Counts;
@@ -134,7 +135,7 @@ impl Actor {
 
     /// Begins whatever a thread can.
     fn begin(&mut self) {
-        while let (Some(fetch), _) = self.state.take_task(&self.stores) {
+        while let Some(fetch) = self.state.take_task(&self.stores, &mut Wake::default()) {
             self.reading.push(fetch);
         }
     }

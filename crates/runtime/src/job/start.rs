@@ -431,14 +431,14 @@ fn crew(spec: &JobSpec, desk: &Desk, stores: &Stores) -> Crew {
 /// What each tier can hold if nobody else has more of it.
 fn even_capacities(spec: &JobSpec, stores: &Stores) -> Vec<u64> {
     let tiers = spec.config.tiers.iter().zip(&stores.tiers);
-    let capacity = |(config, tier): (&Tier, &Box<dyn tier::Tier>)| {
+    let capacities = tiers.map(|(config, tier)| {
         if tier.is_flexible() {
             spec.part_bytes(config)
         } else {
             tier.capacity().0
         }
-    };
-    tiers.map(capacity).collect()
+    });
+    capacities.collect()
 }
 
 /// What the tiers of this rank hold from before, as others are told.

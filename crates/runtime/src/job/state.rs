@@ -186,6 +186,11 @@ impl State {
         }
     }
 
+    /// Brings in what became of a read, if there was one.
+    pub(super) fn settle_any(&mut self, outcome: Option<Outcome>, stores: &Stores) -> Wake {
+        outcome.map_or(Wake::NOBODY, |outcome| self.settle(outcome, stores))
+    }
+
     /// Brings in what became of a read.
     pub(super) fn settle(&mut self, outcome: Outcome, stores: &Stores) -> Wake {
         match outcome {
@@ -312,7 +317,8 @@ impl State {
 
     /// Counts a read, and learns from it.
     fn account(&mut self, read: &Read, done: &Done, stores: &Stores) -> Wake {
-        self.ledger.read(read, done.origin, done.took());
+        let took = done.took();
+        self.ledger.read(read, done.origin, took);
         self.ledger.counts.retries += u64::from(done.retries);
         self.ledger.counts.stale += u64::from(done.stale);
         let mut wake = Wake::NOBODY;
@@ -320,15 +326,17 @@ impl State {
             self.lost(read.sample, tier);
             wake |= self.resume(read.sample, stores);
         }
-        if let Some(slept_s) = done.slept_s {
-            let threads = self.crew.most();
-            let took_s = (done.ready - done.began).as_secs_f64();
-            self.crew.learn(took_s, slept_s);
-            let most = self.crew.most();
-            if most > threads {
-                wake.threads_most = Some(most);
-                wake |= Wake::ANOTHER;
-            }
+        let Some(slept_s) = done.slept_s else {
+            self.crew.note_unmeasured(took.0);
+            return wake;
+        };
+        let threads = self.crew.most();
+        let took_s = (done.ready - done.began).as_secs_f64();
+        self.crew.learn(took_s, slept_s);
+        let most = self.crew.most();
+        if most > threads {
+            wake.threads_most = Some(most);
+            wake |= Wake::ANOTHER;
         }
         wake
     }
@@ -397,7 +405,15 @@ impl State {
     }
 
     /// Drops what the engine has evicted: nobody reads it any more.
+    #[inline]
     pub(super) fn evict(&mut self, stores: &Stores) {
+        // It is asked twice a sample, and seldom is there any.
+        if self.course.desk.has_evicted() {
+            self.drop_evicted(stores);
+        }
+    }
+
+    fn drop_evicted(&mut self, stores: &Stores) {
         for gone in self.course.desk.evicted() {
             stores.tier(gone.tier).evict(gone.sample);
         }

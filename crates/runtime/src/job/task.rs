@@ -26,6 +26,8 @@ pub(super) struct Fetch {
     pub(super) part: Option<Decoded>,
     /// Whether the trainer has tried it, and left it to threads.
     pub(super) tried: bool,
+    /// Whether it is measured how long it sleeps.
+    pub(super) measured: bool,
 }
 
 /// Whose read it is: what is needed to bring it in.

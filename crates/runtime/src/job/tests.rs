@@ -21,6 +21,7 @@ use super::state::State;
 use super::stores::Stores;
 use super::task::{Doer, Fetch, Raw, Ticket, Way};
 use super::threads::{Choice, Crew};
+use super::wake::Wake;
 use super::window::Window;
 use super::{Asked, Images, Job, JobSpec, OnError};
 use crate::arena::Piece;
@@ -106,7 +107,9 @@ impl Idle {
     /// The next read of the memory tier's own threads.
     fn take_for_tier(&mut self) -> Fetch {
         let lane = Lane::Tier(TierId(1));
-        let (fetch, _) = self.state.take_tier_task(lane, &self.stores);
+        let fetch = self
+            .state
+            .take_tier_task(lane, &self.stores, &mut Wake::default());
         fetch.expect("there is something to bring in")
     }
 
@@ -142,7 +145,7 @@ impl Idle {
     }
 
     fn begin_next(&mut self) -> Option<Fetch> {
-        self.state.take_task(&self.stores).0
+        self.state.take_task(&self.stores, &mut Wake::default())
     }
 
     /// What all threads that find something to do have begun.

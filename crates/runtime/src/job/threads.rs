@@ -12,7 +12,13 @@ use super::task::Doer;
 /// More threads than this never helped a storage that was tried: cold files are fastest with 16.
 const AUTO_MAX: u32 = 32;
 
-/// Reads between two looks at what they are like.
+/// Of so many reads one is measured, after the first ones: two calls of the system, 0.4 us each. While reads are quick fewer
+/// are, and the one after a read that took long.
+const MEASURE_EVERY: u32 = 4;
+const MEASURE_EVERY_QUICK: u32 = 16;
+const MEASURE_FIRST: u32 = LOOK_EVERY;
+
+/// Measured reads between two looks at what they are like.
 const LOOK_EVERY: u32 = 32;
 
 /// A thread that is awake for such a part of its time reads from memory.
@@ -35,6 +41,9 @@ pub(super) struct Crew {
     /// Reads that the trainer is doing itself.
     own: u32,
     reads: Reads,
+    /// Reads that are yet measured one and all, and those before the next that is.
+    measure_first: u32,
+    unmeasured: u32,
     /// Looks in a row at which reads were quick, and how many it takes to believe it.
     quick_looks: u32,
     doubt: u32,
@@ -81,6 +90,8 @@ impl Crew {
             choice,
             own: 0,
             reads: Reads::default(),
+            measure_first: MEASURE_FIRST,
+            unmeasured: 0,
             quick_looks: 0,
             doubt: 1,
         }
@@ -117,6 +128,32 @@ impl Crew {
     /// Whether a read is under way.
     pub(super) fn is_busy(&self) -> bool {
         self.own > 0 || self.lanes.is_busy()
+    }
+
+    /// Whether the read that begins now is to be measured.
+    pub(super) fn measures_next(&mut self) -> bool {
+        if self.unmeasured > 0 {
+            self.unmeasured -= 1;
+            return false;
+        }
+        if self.measure_first > 0 {
+            self.measure_first -= 1;
+            return true;
+        }
+        let every = if self.are_quick() {
+            MEASURE_EVERY_QUICK
+        } else {
+            MEASURE_EVERY
+        };
+        self.unmeasured = every - 1;
+        true
+    }
+
+    /// A read that was not measured took so long. It may have slept, or lost its core: the next one tells.
+    pub(super) fn note_unmeasured(&mut self, took_s: f64) {
+        if took_s > SLOW_S {
+            self.unmeasured = 0;
+        }
     }
 
     /// A read took so long, and slept for a part of it.
@@ -251,6 +288,25 @@ mod tests {
         assert_eq!(stagers(&mut crew), 1);
         look(&mut crew, 1, 0.0);
         assert_eq!(stagers(&mut crew), 1);
+    }
+
+    #[test]
+    fn quick_reads_are_measured_less_until_one_takes_long() {
+        let mut crew = Crew::new(Threads::OfRank, [2], 2, Choice::Fixed);
+        let measured = |crew: &mut Crew, reads: u32| {
+            let reads = 0..reads;
+            reads.filter(|_| crew.measures_next()).count() as u32
+        };
+        assert_eq!(measured(&mut crew, MEASURE_FIRST), MEASURE_FIRST);
+        assert_eq!(measured(&mut crew, 10 * MEASURE_EVERY), 10);
+        look(&mut crew, 1, 0.0);
+        assert!(crew.are_quick());
+        assert_eq!(measured(&mut crew, 10 * MEASURE_EVERY_QUICK), 10);
+        assert!(crew.measures_next() && !crew.measures_next());
+        crew.note_unmeasured(SLOW_S / 2.0);
+        assert!(!crew.measures_next());
+        crew.note_unmeasured(SLOW_S * 2.0);
+        assert!(crew.measures_next());
     }
 
     #[test]

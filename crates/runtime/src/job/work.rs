@@ -1,7 +1,6 @@
 //! What loader threads do: take a read, carry it out, bring it in and take the next, with the job's lock held between two
 //! reads and never during one. The trainer does the same with one read, where it would else wait.
 
-use crate::sync::atomic::Ordering;
 use std::cell::RefCell;
 use std::time::Instant;
 
@@ -20,12 +19,9 @@ use super::task::{Fetch, Raw};
 use super::wake::Wake;
 use crate::arena::Piece;
 use crate::source::ReadError;
+use crate::stamp::Stamp;
 use crate::thread_time::ThreadTime;
 use crate::tier::{Arrived, Secured, Stay};
-
-/// Of so many reads one is measured, after the first ones.
-const MEASURE_EVERY: u64 = 4;
-const MEASURE_FIRST: u64 = 32;
 
 /// What a thread keeps for itself between two reads.
 #[derive(Default)]
@@ -57,7 +53,7 @@ impl<'a> Worker<'a> {
             let mut did = false;
             let mut outcome = None;
             // What was read is brought in and the next read is taken in one go: one lock a sample.
-            while let Some(fetch) = self.settle_and_take(outcome.take()) {
+            while let Some(fetch) = self.settle_and_take(&mut outcome) {
                 let done = self.carry_out(fetch, bench);
                 did = true;
                 if self.shared.shares_threads() {
@@ -70,13 +66,15 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn settle_and_take(self, outcome: Option<Outcome>) -> Option<Fetch> {
+    fn settle_and_take(self, outcome: &mut Option<Outcome>) -> Option<Fetch> {
         let stores = &self.shared.stores;
+        let mut fetch = None;
         self.shared.change(|state| {
-            let settled = outcome.map_or(Wake::NOBODY, |outcome| state.settle(outcome, stores));
-            let (fetch, wake) = state.take_task(stores);
-            (fetch, settled | wake)
-        })
+            let mut wake = state.settle_any(outcome.take(), stores);
+            fetch = state.take_task(stores, &mut wake);
+            ((), wake)
+        });
+        fetch
     }
 
     fn settle(self, outcome: Outcome) {
@@ -87,43 +85,49 @@ impl<'a> Worker<'a> {
 
     /// Does a read, decodes what came, and keeps what is kept in files.
     fn carry_out(self, mut fetch: Fetch, bench: &mut Bench) -> Outcome {
-        let measured = self.measure();
+        let measured = fetch.measured.then(ThreadTime::now);
         let mut done = Done::at_once(Instant::now(), fetch.way.origin());
         let read = self.read(&mut fetch, &mut bench.raw, &mut done);
         done.fetched = Instant::now();
-        let read = read.and_then(|()| self.decode(&mut fetch, bench));
-        done.ready = Instant::now();
+        done.ready = done.fetched;
+        let read = match read {
+            Ok(stamp) if fetch.part.is_some() => {
+                let decoded = self.decode(&mut fetch, bench);
+                done.ready = Instant::now();
+                decoded.map(|()| stamp)
+            }
+            read => read,
+        };
         done.slept_s = measured.map(|before| before.slept_s(done.ready - done.began));
         match read {
-            Ok(()) => self.bring(fetch, done, &bench.raw),
+            Ok(stamp) => self.bring(fetch, done, stamp, &bench.raw),
             Err(cause) => self.give_up(fetch, done, cause, &mut bench.image),
         }
     }
 
     /// Does a read for the trainer, in its own thread: once, so that it stays awake to its user. What cannot be had at once is
-    /// left to the loader threads, and after a failure so are reads from now on.
-    pub(super) fn help(self, mut fetch: Fetch) {
+    /// left to the loader threads, and after a failure so are reads from now on. Gives what is to be brought in.
+    pub(super) fn help(self, mut fetch: Fetch) -> Option<Outcome> {
         // A defect is noted; whoever asks next is told.
-        let _ = self.shared.guarded(|| {
+        self.shared.guarded(|| {
             let Raw::Fill(filling) = &mut fetch.raw else {
                 unreachable!("samples that are decoded are not the trainer's")
             };
-            let measured = self.measure();
+            let measured = fetch.measured.then(ThreadTime::now);
             let began = Instant::now();
             let sample = fetch.ticket.read.sample;
             let into = filling.bytes_mut();
             let stores = &self.shared.stores;
             let reader = &self.shared.reader;
-            let outcome = match reader.fetch(sample, fetch.way, into, stores, Effort::AtOnce) {
+            match reader.fetch(sample, fetch.way, into, stores, Effort::AtOnce) {
                 Got::Here(had) => {
                     let ready = Instant::now();
                     let done = Done {
                         began,
-                        stamp: had.stamp,
                         slept_s: measured.map(|before| before.slept_s(ready - began)),
                         ..Done::at_once(ready, had.origin)
                     };
-                    self.bring(fetch, done, &[])
+                    self.bring(fetch, done, had.stamp, &[])
                 }
                 Got::NotAtOnce => Outcome::Left {
                     fetch,
@@ -133,23 +137,17 @@ impl<'a> Worker<'a> {
                     fetch,
                     failed: true,
                 },
-            };
-            self.settle(outcome);
-        });
+            }
+        })
     }
 
-    /// Begins to measure a read, if it is one of those that are.
-    fn measure(self) -> Option<ThreadTime> {
-        let read = self.shared.reads.fetch_add(1, Ordering::Relaxed);
-        (read < MEASURE_FIRST || read.is_multiple_of(MEASURE_EVERY)).then(ThreadTime::now)
-    }
-
+    /// Reads a sample; tells what it was in the source, if it was read there.
     fn read(
         self,
         fetch: &mut Fetch,
         buffer: &mut Vec<u8>,
         done: &mut Done,
-    ) -> Result<(), ReadError> {
+    ) -> Result<Option<Stamp>, ReadError> {
         let read = &fetch.ticket.read;
         let into = match &mut fetch.raw {
             Raw::Fill(filling) => filling.bytes_mut(),
@@ -157,11 +155,11 @@ impl<'a> Worker<'a> {
                 buffer.resize(read.bytes.0 as usize, 0);
                 buffer
             }
-            Raw::Held(_) => return Ok(()),
+            Raw::Held(_) => return Ok(None),
         };
         if let Some(came) = fetch.came.take() {
             into.copy_from_slice(came.bytes());
-            return Ok(());
+            return Ok(None);
         }
         let Shared { reader, stores, .. } = self.shared;
         match reader.fetch(read.sample, fetch.way, into, stores, Effort::Whole) {
@@ -169,9 +167,8 @@ impl<'a> Worker<'a> {
                 done.origin = had.origin;
                 done.lost_from = had.lost_from;
                 done.stale = had.stale;
-                done.stamp = had.stamp;
                 done.retries = had.retries;
-                Ok(())
+                Ok(had.stamp)
             }
             Got::Failed(error, retries) => {
                 done.retries = retries;
@@ -193,8 +190,8 @@ impl<'a> Worker<'a> {
         Ok(images.pipeline.run(raw, key, image, part.bytes_mut())?)
     }
 
-    /// A sample has come. `buffer` has its bytes where they are nowhere else.
-    fn bring(self, fetch: Fetch, done: Done, buffer: &[u8]) -> Outcome {
+    /// A sample has come, and was this in the source if it was read there. `buffer` has its bytes where they are nowhere else.
+    fn bring(self, fetch: Fetch, done: Done, stamp: Option<Stamp>, buffer: &[u8]) -> Outcome {
         let Fetch {
             ticket,
             raw,
@@ -217,7 +214,7 @@ impl<'a> Worker<'a> {
             let from_source = FromSource {
                 block: block.as_ref(),
                 bytes,
-                stamp: done.stamp,
+                stamp,
             };
             self.shared.hand_over(home, read.sample, &from_source);
         }
@@ -257,7 +254,7 @@ impl<'a> Worker<'a> {
         if !is_due {
             return Outcome::Moved;
         }
-        let kept = tier.keep_secured(read.sample, arrived, secured, done.stamp);
+        let kept = tier.keep_secured(read.sample, arrived, secured, stamp);
         let kept = self.shared.reader.is_kept(read.sample, kept);
         Outcome::Written { ticket, kept }
     }

@@ -76,22 +76,23 @@ impl LocalFiles {
         }
     }
 
-    /// Gives the path of a sample's file to a call of the system.
+    /// Gives the path of a sample's file, without so many bytes of its beginning, to a call of the system.
     fn at_path<T>(
         &self,
         sample: SampleId,
+        above: usize,
         call: impl FnOnce(&CStr) -> io::Result<T>,
     ) -> io::Result<T> {
         PATH.with_borrow_mut(|path| {
             path.clear();
             self.dataset.push_path(sample, path);
             path.push(0);
-            call(CStr::from_bytes_with_nul(path).map_err(io::Error::other)?)
+            call(CStr::from_bytes_with_nul(&path[above..]).map_err(io::Error::other)?)
         })
     }
 
     fn open(&self, sample: SampleId) -> io::Result<OwnedFd> {
-        self.at_path(sample, |path| {
+        self.at_path(sample, 0, |path| {
             Ok(retry_on_intr(|| open(path, FLAGS, Mode::empty()))?)
         })
     }
@@ -101,9 +102,7 @@ impl LocalFiles {
         let Some(top) = self.top.get_or_init(|| self.open_top()) else {
             return self.open(sample);
         };
-        let below = self.at_path(sample, |path| {
-            let path = &path.to_bytes_with_nul()[top.above..];
-            let path = CStr::from_bytes_with_nul(path).map_err(io::Error::other)?;
+        let below = self.at_path(sample, top.above, |path| {
             Ok(retry_on_intr(|| {
                 openat(&top.folder, path, FLAGS, Mode::empty())
             })?)
@@ -143,7 +142,7 @@ impl Source for LocalFiles {
     }
 
     fn look(&self, sample: SampleId) -> Result<Option<Stamp>, ReadError> {
-        let (stamp, _) = self.at_path(sample, |path| Stamp::of_path(path))?;
+        let (stamp, _) = self.at_path(sample, 0, |path| Stamp::of_path(path))?;
         Ok(Some(stamp))
     }
 
@@ -180,10 +179,9 @@ fn read_unchanged(
     listed: Times,
 ) -> Result<Option<Stamp>, ReadError> {
     let done = fill(file, into)?;
-    let stamp = Stamp::of_file(file)?;
-    if stamp.times() != listed {
+    let Some(stamp) = Stamp::of_unchanged(file, listed)? else {
         return Ok(None);
-    }
+    };
     check_size(&stamp, into)?;
     if done < into.len() {
         Err(ReadError::Torn)

@@ -87,7 +87,7 @@ impl Index {
     }
 
     /// All held samples with their lengths, from the end of the space on.
-    pub(super) fn from_the_end(&self) -> Vec<(SampleId, u64)> {
+    pub(super) fn last_first(&self) -> Vec<(SampleId, u64)> {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_unstable_by_key(|(sample, held)| {
             Reverse((held.entry.parts()[0].offset, **sample))

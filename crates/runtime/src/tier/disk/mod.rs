@@ -197,7 +197,7 @@ impl DiskTier {
         let mut dropped = 0;
         if bytes > 0 {
             let mut index = self.index();
-            for (sample, len) in index.from_the_end() {
+            for (sample, len) in index.last_first() {
                 if dropped >= bytes {
                     break;
                 }
