@@ -149,9 +149,10 @@ impl Crew {
         true
     }
 
-    /// A read that was not measured took so long. It may have slept, or lost its core: the next one tells.
+    /// A read that was not measured took so long. If that is too long for a quick one it may have slept, or lost its core:
+    /// the next one tells.
     pub(super) fn note_unmeasured(&mut self, took_s: f64) {
-        if took_s > SLOW_S {
+        if took_s > SLOW_S && self.are_quick() {
             self.unmeasured = 0;
         }
     }
