@@ -149,7 +149,7 @@ fn torn(bytes: u64) -> String {
 fn parts(parts: &[Part]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["part", "samples", "held", "capacity", "on disk", "used by"]);
+    table.set_header(["part", "samples", "held", "space", "on disk", "used by"]);
     for part in parts {
         let name = OneLine(&part.name).to_string();
         if part.unreadable.is_some() {
@@ -161,13 +161,13 @@ fn parts(parts: &[Part]) -> Table {
             table.add_row([name, unknown(), unknown(), unknown(), on_disk, unknown()]);
             continue;
         }
-        let capacity = part.capacity_bytes.map_or_else(String::new, megabytes);
+        let space = part.space_bytes.map_or_else(String::new, megabytes);
         let user = part.in_use_by.as_ref();
         table.add_row([
             name,
             part.entries.to_string(),
             megabytes(part.held_bytes),
-            capacity,
+            space,
             megabytes(part.disk_bytes),
             user.map_or_else(|| "nobody".to_owned(), |user| format!("process {user}")),
         ]);

@@ -67,10 +67,10 @@ pub struct Part {
     pub entries: u64,
     /// Their bytes.
     pub held_bytes: u64,
-    /// What its files take of the disk; they are allocated ahead.
+    /// What its files take of the disk; most are allocated ahead.
     pub disk_bytes: u64,
-    /// What it may hold.
-    pub capacity_bytes: Option<u64>,
+    /// What there is space for in them; less may be held, where ranks share a tier or its capacity was lowered.
+    pub space_bytes: Option<u64>,
     /// The process that has it now.
     pub in_use_by: Option<String>,
     /// What is wrong with it, so that it holds nothing.

@@ -42,11 +42,12 @@
 //! - `dealings`: with other ranks; `peers`: asking them for samples; `holding`: holding samples for them; `serving`: the part
 //!   of it that is done without the lock; `chores`: what of that waits for disks; `post`, `outbox`: what is said and handed to them; `lingering`: the end; `sharing`: memory of one host.
 //! - `meeting`: which jobs of ranks belong together; `agreement`: what ranks tell each other before they plan; `outbox`: samples on their way to their homes.
-//! - `stores`: arena and tiers; `looks`: whether what they hold is still what the source has.
+//! - `stores`: arena and tiers; `allotment`: what they may hold; `looks`: whether what they hold is still what the source has.
 //! - `simulation` (tests): all of this among ranks and faults that a seed draws.
 //! - `start`: bringing a job up; `consumer`: where the trainer stands; `saved`: to go on later; `stats`: what happened.
 
 mod agreement;
+mod allotment;
 mod awaiting;
 mod chores;
 mod consume;

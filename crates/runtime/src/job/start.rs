@@ -10,9 +10,10 @@ use foresee_config::{Tier, TierKind};
 use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
 use foresee_core::policy::specimen::{Caching, Traits};
-use foresee_core::policy::{Inherited, Keeping, Part, SharedTier};
+use foresee_core::policy::{Keeping, Part};
 use foresee_core::units::Bytes;
 
+use super::allotment;
 use super::consumer::Consumer;
 use super::course::Course;
 use super::dealings::Dealings;
@@ -33,7 +34,7 @@ use crate::dataset::Dataset;
 use crate::desk::Desk;
 use crate::peers::Bringers;
 use crate::pool::Pool;
-use crate::tier::{self, DiskSpec, DiskTier, DiskView, MemoryTier, Nowhere};
+use crate::tier::{self, DiskSpec, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
 
 /// Staged ahead to begin with, at least: little, as memory that nobody has touched yet may be slower than the storage.
@@ -105,9 +106,9 @@ impl Job {
         let opened = self.open()?;
         let spec = self.spec();
         let course = (consumer.layout.clone(), consumer.mark);
-        let capacities = even_capacities(&spec, &opened.stores);
+        let capacities = allotment::even_capacities(&spec, &opened.stores);
         let brief = spec.brief(self.orders(), course, &capacities, &[])?;
-        let inherited = inherited(&spec, &opened.stores);
+        let inherited = allotment::inherited(&spec, &opened.stores);
         let stores = Arc::clone(&opened.stores);
         peers.seek(Brought {
             spec,
@@ -230,10 +231,7 @@ impl Job {
             grant,
         } = opened;
         if self.peers().is_none_or(|peers| peers.agreed().is_none()) {
-            let capacities = even_capacities(&spec, &stores).into_iter().map(Bytes);
-            let staging = Bytes(spec.config.staging.capacity_bytes);
-            let capacities: Vec<Bytes> = std::iter::once(staging).chain(capacities).collect();
-            stores.allot(&capacities);
+            allotment::allot_evenly(&spec, &stores);
         }
         let held = stores.held();
         let desk = self.desk(consumer, &stores, &held)?;
@@ -426,44 +424,6 @@ fn crew(spec: &JobSpec, desk: &Desk, stores: &Stores) -> Crew {
     };
     let threads = std::iter::once(staging).chain(of_tiers);
     Crew::new(desk.threads(), threads, spec.cores(), choice)
-}
-
-/// What each tier can hold if nobody else has more of it.
-fn even_capacities(spec: &JobSpec, stores: &Stores) -> Vec<u64> {
-    let tiers = spec.config.tiers.iter().zip(&stores.tiers);
-    let capacities = tiers.map(|(config, tier)| {
-        if tier.is_flexible() {
-            spec.part_bytes(config)
-        } else {
-            tier.capacity().0
-        }
-    });
-    capacities.collect()
-}
-
-/// What the tiers of this rank hold from before, as others are told.
-fn inherited(spec: &JobSpec, stores: &Stores) -> Inherited {
-    let held = stores.held();
-    let bytes_in = |tier: TierId| -> Bytes {
-        let held = held.iter().filter(|(_, of)| *of == tier);
-        held.map(|(sample, _)| spec.catalog.size(*sample)).sum()
-    };
-    let numbered = (1..).map(TierId).zip(&spec.config.tiers);
-    let shared = numbered
-        .zip(&stores.tiers)
-        .filter_map(|((number, config), tier)| {
-            let is_shared = config.scope == foresee_config::Scope::Host && tier.is_flexible();
-            let folder = config.kind.path().filter(|_| is_shared)?;
-            Some(SharedTier {
-                tier: number,
-                place: DiskTier::place(folder)?,
-                held: bytes_in(number),
-            })
-        });
-    Inherited {
-        copies: held.len() as u64,
-        shared: shared.collect(),
-    }
 }
 
 /// Opens the cache of this dataset for the rank's slot of its host.

@@ -25,6 +25,7 @@ mod slots;
 mod survey;
 #[cfg(test)]
 mod tests;
+mod thin;
 mod view;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -189,41 +190,6 @@ impl DiskTier {
         self.writing.reopen();
         self.give_back_freed();
         Ok(Kept::Yes)
-    }
-
-    /// Drops so many bytes of samples, or a little more; how many it was. Those that lie last go: what is free is in one piece
-    /// then, and small samples leave no blocks behind of which they were a part.
-    fn drop_last(&self, bytes: u64) -> u64 {
-        let mut dropped = 0;
-        if bytes > 0 {
-            let mut index = self.index();
-            for (sample, len) in index.last_first() {
-                if dropped >= bytes {
-                    break;
-                }
-                index.evict(sample);
-                dropped += len;
-            }
-        }
-        dropped
-    }
-
-    /// Takes no more of the disk than what it holds from here on, instead of all that it has space for.
-    fn thin(&self) {
-        self.index().remember_freed();
-        self.give_back_freed();
-    }
-
-    /// Gives the disk back what became free. Nobody is given a range meanwhile that is not there any more after.
-    fn give_back_freed(&self) {
-        loop {
-            let Some(range) = self.index().take_freed() else {
-                return;
-            };
-            self.segments.punch(range);
-            self.index().put_back(range);
-            self.left.notify_all();
-        }
     }
 
     /// Whether it holds so many bytes of a sample that have this checksum.

@@ -228,7 +228,7 @@ fn part_of(name: &str, part: &Folder) -> Part {
         Ok(told) => Part {
             entries: told.held.entries.len() as u64,
             held_bytes: told.held_bytes(),
-            capacity_bytes: Some(told.identity.shape.capacity),
+            space_bytes: Some(told.identity.shape.capacity),
             // Whoever has it may be writing there.
             torn_bytes: match unknown.in_use_by {
                 None => told.torn_bytes,
@@ -263,7 +263,7 @@ fn known_by_name(name: &str) -> Part {
         entries: 0,
         held_bytes: 0,
         disk_bytes: 0,
-        capacity_bytes: None,
+        space_bytes: None,
         in_use_by: None,
         damage: None,
         torn_bytes: 0,

@@ -1,0 +1,41 @@
+//! A tier on disk with more space than it may fill: after its capacity was lowered, or beside the other folders of its slot. Its
+//! files are thin: they take no more of the disk than what is held, since what is free is given back as holes.
+
+use super::DiskTier;
+
+impl DiskTier {
+    /// Drops so many bytes of samples, or a little more; how many it was. Those that lie last go: what is free is in one piece
+    /// then, and small samples leave no blocks behind of which they were a part.
+    pub(super) fn drop_last(&self, bytes: u64) -> u64 {
+        let mut dropped = 0;
+        if bytes > 0 {
+            let mut index = self.index();
+            for (sample, len) in index.last_first() {
+                if dropped >= bytes {
+                    break;
+                }
+                index.evict(sample);
+                dropped += len;
+            }
+        }
+        dropped
+    }
+
+    /// Takes no more of the disk than what it holds from here on, instead of all that it has space for.
+    pub(super) fn thin(&self) {
+        self.index().remember_freed();
+        self.give_back_freed();
+    }
+
+    /// Gives the disk back what became free. Nobody is given a range meanwhile that is not there any more after.
+    pub(super) fn give_back_freed(&self) {
+        loop {
+            let Some(range) = self.index().take_freed() else {
+                return;
+            };
+            self.segments.punch(range);
+            self.index().put_back(range);
+            self.left.notify_all();
+        }
+    }
+}
