@@ -179,6 +179,7 @@ impl DiskTier {
         // What lay there before is noted as gone first: a crash in between costs it, and is not taken for damage.
         let written = self
             .note_evictions()
+            .and_then(|()| self.check_thin(len))
             .and_then(|()| self.segments.write(entry.parts(), data));
         if let Err(cause) = written {
             self.index().free(&entry);

@@ -230,7 +230,8 @@ impl Segments {
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn check_floor(&self, len: u64) -> io::Result<()> {
+    /// Whether so many bytes more leave free what is to stay free.
+    pub(super) fn check_floor(&self, len: u64) -> io::Result<()> {
         let free = free(&self.folder.path)?;
         if free.0 >= len.saturating_add(self.floor.0) {
             return Ok(());

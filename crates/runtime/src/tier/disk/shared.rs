@@ -126,8 +126,9 @@ impl Shared {
                 holder: std::process::id().to_string(),
             });
         }
-        let wanted = spec.capacity..=spec.capacity_max;
-        if !wanted.contains(&self.tier.capacity()) {
+        // Of what ranks share it may have more or less than an even part.
+        let is_fixed = spec.capacity == spec.capacity_max;
+        if is_fixed && self.tier.capacity() != spec.capacity {
             let path = shown(&path);
             let has = self.tier.capacity();
             let asked = spec.capacity;

@@ -1,6 +1,8 @@
 //! A tier on disk with more space than it may fill: after its capacity was lowered, or beside the other folders of its slot. Its
 //! files are thin: they take no more of the disk than what is held, since what is free is given back as holes.
 
+use std::io;
+
 use super::DiskTier;
 
 impl DiskTier {
@@ -25,6 +27,16 @@ impl DiskTier {
     pub(super) fn thin(&self) {
         self.index().remember_freed();
         self.give_back_freed();
+    }
+
+    /// What is written to a thin file may be new to the disk, of which enough is to stay free.
+    pub(super) fn check_thin(&self, len: u64) -> io::Result<()> {
+        let is_thin = self.index().remembers_freed();
+        if is_thin {
+            self.segments.check_floor(len)
+        } else {
+            Ok(())
+        }
     }
 
     /// Gives the disk back what became free. Nobody is given a range meanwhile that is not there any more after.

@@ -162,3 +162,28 @@ fn a_read_only_folder_is_refused_in_one_line() {
         );
     }
 }
+
+#[test]
+fn what_is_to_stay_free_stays_free_of_a_thin_file() {
+    let Some(mount) = Mount::of("size=4m") else {
+        return;
+    };
+    let spec = DiskSpec {
+        capacity: Bytes(1 << 20),
+        capacity_max: Bytes(1 << 20),
+        floor: Bytes(1 << 20),
+        ..large_spec(mount.0.path())
+    };
+    let tier = DiskTier::open_in_segments(&spec, 1 << 20).unwrap();
+    tier.thin();
+    assert_eq!(keep_large(&tier, 0), Kept::Yes);
+    let free = DiskTier::free_space(mount.0.path()).unwrap();
+    assert!(free > Bytes(3 << 20), "what is thin takes little: {free}");
+    fs::write(
+        mount.0.path().join("other"),
+        vec![1; (2 << 20) + (900 << 10)],
+    )
+    .unwrap();
+    assert_eq!(keep_large(&tier, 1), Kept::NoRoom);
+    assert_eq!(count_large(&tier), 1);
+}
