@@ -55,7 +55,16 @@ def test_whatever_the_number_of_ranks_all_is_found_and_the_capacity_kept(paths, 
     time.sleep(2.1)
     cache = tmp_path / "cache"
     # How many ranks, for how many samples there is room, and how many of them are not there yet.
-    jobs = [(3, 490, 480), (4, 490, 0), (2, 490, 0), (8, 490, 0), (1, 490, 0), (5, 240, None), (3, 490, 240), (6, 490, 0)]
+    jobs = [
+        (3, 490, 480),
+        (4, 490, 0),
+        (2, 490, 0),
+        (8, 490, 0),
+        (1, 490, 0),
+        (5, 240, None),
+        (3, 490, 240),
+        (6, 490, 0),
+    ]
     for number, (ranks, room, missing) in enumerate(jobs):
         tier = {"kind": "disk", "capacity": room * SIZE, "path": str(cache), "free_space_floor": 0}
         folder = tmp_path / f"job{number}"

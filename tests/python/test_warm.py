@@ -117,7 +117,8 @@ def test_one_rank_less_reads_no_more_than_the_lost_tier_held(jobs, is_lost):
 def test_what_two_tiers_hold_is_held_whichever_comes_first(paths, tmp_path):
     def read(*names):
         tiers = [
-            {"kind": "disk", "capacity": 2 * TOTAL, "path": str(tmp_path / name), "free_space_floor": 0} for name in names
+            {"kind": "disk", "capacity": 2 * TOTAL, "path": str(tmp_path / name), "free_space_floor": 0}
+            for name in names
         ]
         with foresee.Job(foresee.Files(paths), BATCH, EPOCHS, seed=3, config={"tier": tiers}) as job:
             for _ in job:

@@ -181,23 +181,29 @@ impl Index {
         self.freed.is_some()
     }
 
-    /// Takes a range that became free and still is, with what is free beside it, for a moment; none where there is none.
-    pub(super) fn take_freed(&mut self) -> Option<Extent> {
-        let freed = self.freed.as_mut()?;
-        while let Some(part) = freed.pop() {
+    /// Takes the ranges that became free and still are, each with what is free beside it, for a moment.
+    pub(super) fn take_freed(&mut self) -> Vec<Extent> {
+        let parts = self.freed.as_mut().map(std::mem::take).unwrap_or_default();
+        let mut taken = Vec::new();
+        for part in parts {
             if let Some(range) = self.extents.range_at(part.offset) {
                 self.extents.claim(range.offset, range.len);
                 self.leaving += range.len;
-                return Some(range);
+                taken.push(range);
             }
         }
-        None
+        taken
     }
 
-    /// What was taken for a moment is free again.
-    pub(super) fn put_back(&mut self, range: Extent) {
-        self.leaving -= range.len;
-        self.extents.give_back(range.offset, range.len);
+    /// What was taken for a moment is free again; whether the disk has it back.
+    pub(super) fn put_back(&mut self, ranges: &[Extent], is_given_back: bool) {
+        for range in ranges {
+            self.leaving -= range.len;
+            self.extents.give_back(range.offset, range.len);
+        }
+        if let Some(freed) = self.freed.as_mut().filter(|_| !is_given_back) {
+            freed.extend_from_slice(ranges);
+        }
     }
 
     /// Frees ranges that were taken for a sample.

@@ -252,6 +252,7 @@ mod tests {
     use foresee_core::catalog::Catalog;
     use tempfile::TempDir;
 
+    use super::super::log::{self, Past};
     use super::super::{DiskView, HostSlot, OpenDisks};
     use super::*;
 
@@ -377,6 +378,31 @@ mod tests {
         drop(larger);
         assert_eq!(held(&open(&with(400), 1, 2)), (0..40).collect::<Vec<_>>());
         assert_eq!(slots(&with(400)), ["slot1"]);
+    }
+
+    #[test]
+    fn who_is_killed_leaves_no_index_that_names_what_was_given_back() {
+        let folder = TempDir::new().unwrap();
+        let with = |capacity| spec(folder.path(), capacity * SAMPLE);
+        keep(&open(&with(40), 0, 1), 0..10);
+        let smaller = open(&with(5), 0, 1);
+        let names = folder::names(&with(5).folder());
+        let name = names.iter().find(|name| name.contains("-slot0")).unwrap();
+        let part = Folder {
+            path: with(5).folder.join(name),
+            trusted: false,
+        };
+        let noted = || {
+            let identity = log::identity(&part).unwrap().unwrap();
+            match log::read(&part, identity).unwrap() {
+                Past::Held(noted) => noted.entries.len(),
+                Past::Nothing | Past::Useless(_) => 0,
+            }
+        };
+        assert_eq!(noted(), 5, "what was dropped is noted before anything else");
+        smaller.evict(SampleId(0));
+        keep(&smaller, 20..21);
+        assert_eq!(noted(), 5);
     }
 
     #[test]

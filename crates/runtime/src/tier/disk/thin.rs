@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::DiskTier;
+use super::{DiskTier, locked};
 
 impl DiskTier {
     /// Drops so many bytes of samples, or a little more; how many it was. Those that lie last go: what is free is in one piece
@@ -39,15 +39,27 @@ impl DiskTier {
         }
     }
 
-    /// Gives the disk back what became free. Nobody is given a range meanwhile that is not there any more after.
+    /// Gives the disk back what became free, once the index on disk says so: who is killed in between leaves no index that names
+    /// what is not there. Nobody is given a range meanwhile.
     pub(super) fn give_back_freed(&self) {
-        loop {
-            let Some(range) = self.index().take_freed() else {
-                return;
-            };
-            self.segments.punch(range);
-            self.index().put_back(range);
-            self.left.notify_all();
+        if !self.index().remembers_freed() {
+            return;
         }
+        let mut log = locked(&self.log);
+        let mut index = self.index();
+        let freed = index.take_freed();
+        if freed.is_empty() {
+            return;
+        }
+        let evicted = index.take_evicted();
+        drop(index);
+        let noted = log.write(&evicted, None);
+        drop(log);
+        match noted {
+            Ok(()) => freed.iter().for_each(|range| self.segments.punch(*range)),
+            Err(_) => self.index().put_back_evicted(evicted),
+        }
+        self.index().put_back(&freed, noted.is_ok());
+        self.left.notify_all();
     }
 }
