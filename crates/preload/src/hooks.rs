@@ -6,10 +6,6 @@
 //! have a fixed one here, which `x86_64` and aarch64 pass alike. Programs are started as ever: `exec` is not hooked.
 #![allow(unsafe_code, reason = "the edge to C; every block says why")]
 #![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "in the table of hooks one note, before it, is for all calls of the next library"
-)]
-#![allow(
     clippy::cast_ptr_alignment,
     reason = "descriptors in messages are read unaligned"
 )]
@@ -83,6 +79,10 @@ fn missing<T: Failure>() -> T {
 macro_rules! hooks {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty, |$next:ident| $body:block)*) => { $(
         /// C's function of this name.
+        #[allow(
+            clippy::undocumented_unsafe_blocks,
+            reason = "one note, before the table of hooks, is for all calls of the next library"
+        )]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
             static NEXT: Next = Next::new(
