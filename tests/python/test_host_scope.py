@@ -49,6 +49,18 @@ def test_the_ranks_of_a_host_keep_each_sample_once(paths, tmp_path, kind, percen
         assert sum(map(len, held)) == min(SAMPLES, SAMPLES * percent // 100)
 
 
+def test_what_fills_an_epochs_tail_is_read_once(paths, tmp_path):
+    """Ranks do not divide the dataset, so the samples at its beginning are used again at its end."""
+    tier = {"kind": "memory", "capacity": 2 * SAMPLES * SIZE}
+    few = paths[:-2]
+    with Ranks(few, RANKS, tmp_path, trace=True, check=False, job=told(tier)) as job:
+        job.step_together()
+        got = job.end()
+        read = job.source_bytes()
+    check_epochs(got, len(few), EPOCHS)
+    assert read == SIZE * len(few)
+
+
 def test_whatever_the_number_of_ranks_all_is_found_and_the_capacity_kept(paths, tmp_path):
     """Also where the capacity is another: what fits then stays."""
     # What was changed less than 2 s before it is read is not trusted later.

@@ -34,23 +34,54 @@ struct Case {
     seed: u64,
     /// Of a hundred hand-overs so many are lost.
     lost_percent: u32,
+    repeats: Repeats,
+}
+
+/// Which samples an epoch uses twice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Repeats {
+    /// None.
+    Nothing,
+    /// Those at its beginning, so that all ranks have as many at its end.
+    Padded,
+    /// Those that a list has twice.
+    Listed,
+}
+
+fn orders(case: &Case) -> Orders {
+    let seed = case.seed;
+    let shuffle = match case.repeats {
+        Repeats::Nothing | Repeats::Padded => Shuffle::Feistel { seed },
+        Repeats::Listed => {
+            let once = (0..case.samples).map(SampleId);
+            let twice = once.clone().filter(|sample| sample.0 % 3 == 1);
+            let mut list: Vec<SampleId> = once.chain(twice).collect();
+            list.rotate_left(seed as usize % case.samples as usize);
+            Shuffle::Explicit(vec![list].into())
+        }
+    };
+    Orders::new(shuffle, case.samples, case.epochs).unwrap()
 }
 
 fn brief(case: &Case) -> Brief {
+    let orders = orders(case);
     let spec = LayoutSpec {
-        positions: u64::from(case.samples),
+        positions: orders.len(),
         world: case.ranks,
         global_batch: case.ranks,
         deal: Deal::Blocked,
-        tail: Tail::Exact,
+        tail: if case.repeats == Repeats::Padded {
+            Tail::Pad
+        } else {
+            Tail::Exact
+        },
         drop_last: false,
     };
-    let seed = case.seed;
     let mut system = system(case.capacity);
     system.tiers[0].capacity = Bytes(case.staging);
     Brief {
         catalog: Arc::new(Catalog::new(vec![1; case.samples as usize])),
-        orders: Orders::new(Shuffle::Feistel { seed }, case.samples, case.epochs).unwrap(),
+        orders,
         layout: Layout::new(spec).unwrap(),
         system: Arc::new(system),
         capacities: Capacities::Same,
@@ -326,6 +357,7 @@ fn cases() -> impl Strategy<Value = Case> {
             staging,
             seed,
             lost_percent: 0,
+            repeats: Repeats::Nothing,
         },
     )
 }
@@ -344,6 +376,19 @@ proptest! {
         let carried = case.capacity * u64::from(case.ranks);
         let minimum = samples + u64::from(case.epochs - 1) * samples.saturating_sub(carried);
         prop_assert_eq!(world.source_reads, minimum);
+    }
+
+    #[test]
+    fn what_an_epoch_repeats_is_read_once_where_all_have_a_home(
+        case in cases(),
+        repeats in prop_oneof![Just(Repeats::Padded), Just(Repeats::Listed)],
+    ) {
+        let capacity = u64::from(case.samples.div_ceil(case.ranks));
+        let case = Case { capacity, repeats, ..case };
+        let mut world = World::new(case);
+        prop_assert_eq!(world.run(), 0, "nobody had to give up");
+        check_streams(&case, &world);
+        prop_assert_eq!(world.source_reads, u64::from(case.samples));
     }
 
     #[test]
@@ -366,6 +411,7 @@ fn those_behind_an_awaited_sample_are_staged_meanwhile() {
         staging: 40,
         seed: 3,
         lost_percent: 0,
+        repeats: Repeats::Nothing,
     };
     let mut world = World::new(case);
     for _ in 0..1000 {

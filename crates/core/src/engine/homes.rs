@@ -13,7 +13,7 @@ use super::pool::{CopyPool, Space};
 use super::{Next, Outlook, Read};
 use crate::foresight::{By, Foresight, When};
 use crate::homes::{Home, Homes};
-use crate::ids::{Epoch, Rank, SampleId, TierId};
+use crate::ids::{Epoch, Rank, SampleId, Step, TierId};
 use crate::model::{Hosts, Model, Origin, Scope};
 use crate::policy::Brief;
 use crate::units::Pace;
@@ -32,6 +32,8 @@ pub(super) struct HomesKeeper {
     pools: Vec<CopyPool>,
     /// Where the job began, or went on.
     start: When,
+    /// From which step on an epoch may use samples again that it used before.
+    repeats_from: Step,
     /// Samples that are not at their home here although they have been read for it.
     lost: BTreeSet<SampleId>,
     epoch: Epoch,
@@ -65,6 +67,7 @@ impl HomesKeeper {
         Self {
             rank,
             hosts: brief.hosts.clone(),
+            repeats_from: foresight.repeats_from(),
             scopes: brief.system.tiers.iter().map(|tier| tier.scope).collect(),
             foresight,
             homes,
@@ -126,11 +129,22 @@ impl HomesKeeper {
     /// was dropped or the start lay behind its use.
     #[inline]
     fn is_first_use(&self, next: Upcoming) -> bool {
-        next.epoch == self.start.epoch
-            || self
-                .foresight
-                .first_use_from(next.sample, self.start, By::Anyone)
-                .is_some_and(|first| first.when.epoch == next.epoch)
+        if next.epoch == self.start.epoch {
+            return next.step < self.repeats_from || !self.repeats(next);
+        }
+        self.foresight
+            .first_use_from(next.sample, self.start, By::Anyone)
+            .is_some_and(|first| first.when.epoch == next.epoch)
+    }
+
+    /// Whether an access of the first epoch is of a sample that was used in it since the start, as padding is. What one
+    /// rank uses twice in a step it awaits from itself.
+    #[cold]
+    fn repeats(&self, next: Upcoming) -> bool {
+        let first = self.foresight.user(next.sample, next.epoch);
+        first
+            .filter(|first| first.when >= self.start)
+            .is_some_and(|first| first.rank != self.rank || first.when.step != next.step)
     }
 
     /// A sample at its home, seen from here.
@@ -275,6 +289,9 @@ impl HomesKeeper {
             }
             // Kept from an earlier run.
             if outlook.is_at(access.sample, home.tier) {
+                continue;
+            }
+            if !self.is_first_use(access) {
                 continue;
             }
             if shared || self.admit_ahead(tier, access, home, space) {

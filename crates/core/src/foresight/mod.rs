@@ -184,6 +184,17 @@ impl Foresight {
         Some(self.job_step(next.when) - self.job_step(at))
     }
 
+    /// The first step in which an epoch may repeat samples that it used before: none where nothing is padded, the first
+    /// where lists say what is used.
+    pub fn repeats_from(&self) -> Step {
+        let Job { epochs, layout, .. } = &*self.job;
+        if epochs.orders().may_repeat() {
+            return Step(0);
+        }
+        let padded_from = layout.positions() / u64::from(layout.global_batch());
+        Step(u32::try_from(padded_from).unwrap_or(u32::MAX))
+    }
+
     /// How many epochs' orders are kept at once: all of them where they are computed, a window where they are tables.
     pub fn epochs_kept(&self) -> u32 {
         self.job.epochs.kept()

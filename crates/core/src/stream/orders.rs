@@ -192,6 +192,14 @@ impl Orders {
         }
     }
 
+    /// Whether an epoch may have a sample at several positions.
+    pub(crate) fn may_repeat(&self) -> bool {
+        match &self.shared.making {
+            Making::Drawn(shuffle) => matches!(shuffle, Shuffle::Explicit(_)),
+            Making::Rewritten { from, .. } => from.may_repeat(),
+        }
+    }
+
     /// What the orders are drawn from; none where they were rewritten.
     pub(crate) fn shuffle(&self) -> Option<&Shuffle> {
         match &self.shared.making {
