@@ -7,6 +7,8 @@ SHELL := /bin/sh
 
 # The directory cargo builds into; relative to this directory or absolute.
 BUILD_DIR := $(or $(CARGO_TARGET_DIR),target)
+# What the crates' own tests are built with, so that the command and the package need not be built a second time.
+AS_TESTED := --features foresee-runtime/testing
 # A rustup installed a minute ago is not yet in the PATH of this shell.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
@@ -26,7 +28,7 @@ test: ## run all tests: the crates', those of schedules, the command's, the repo
 	@tools/setup.sh build venv browser tools >/dev/null
 	cargo test --workspace
 	@$(MAKE) --no-print-directory test-schedules
-	cargo build --package foresee-cli --bin foresee --package foresee-python --package foresee-preload --lib
+	cargo build --package foresee-cli --bin foresee --package foresee-python --package foresee-preload --lib $(AS_TESTED)
 	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/debug") && \
 	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PACKAGE="$$package" "$$venv/bin/python" -I -m pytest
 	@$(MAKE) --no-print-directory test-torch
@@ -81,7 +83,7 @@ test-torch: ## run the tests with torch; FORESEE_SKIP_TORCH=1 leaves them out
 	@if [ "$(FORESEE_SKIP_TORCH)" = 1 ]; then \
 		echo "foresee: SKIPPED the tests with torch (tests/torch): FORESEE_SKIP_TORCH=1"; exit 0; fi; \
 	set -e; tools/setup.sh build >/dev/null; \
-	cargo build --package foresee-cli --bin foresee --package foresee-python --lib; \
+	cargo build --package foresee-cli --bin foresee --package foresee-python --package foresee-preload --lib $(AS_TESTED); \
 	python="$(FORESEE_TORCH_PYTHON)"; \
 	if [ -z "$$python" ]; then python=$$(tools/setup.sh torch)/bin/python; fi; \
 	package=$$(tools/package.sh "$(BUILD_DIR)/debug"); \

@@ -3,15 +3,17 @@
 
     bench/fetch_cost.py FORESEE [--ranks 4] [--samples 2000] [--size 105000]
 
-FORESEE is the command, of a release build. Ranks that keep a dataset between them run for few and for many epochs; what the
-many take beyond the few is what epochs cost that read nothing from the source. All of it, the trainers' steps and what comes
-from a rank's own memory included, is laid on the bytes that came from other ranks. A copy is measured in this process: samples
-of the same size, in any order, from one place of memory that is shared to another.
+FORESEE is the command, of a release build. Ranks that keep a dataset between them run for some and for more epochs; what the
+more take beyond the some is what epochs cost that read nothing from the source. The same ranks then run without each other,
+each with memory for all of the dataset: what a byte costs that comes from a rank's own memory, the trainer's look at it
+included. What the first took beyond that is laid on the bytes that came from other ranks. A copy is measured in as many
+processes at a time as there are ranks: samples of the same size, in any order, from shared memory to memory of one's own.
 """
 
 import argparse
 import json
 import mmap
+import multiprocessing
 import os
 import random
 import resource
@@ -20,34 +22,43 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
-EPOCHS = (2, 42)
+# By the first, ranks of up to 8 that have memory for all have seen nearly every sample.
+EPOCHS = (26, 66)
+PEERS = ("host_peer", "peer")
+COPIES = 10
 
 
-def cpu_s(command: list[str], env: dict[str, str]) -> tuple[float, dict]:
-    """Processor time of a command and all that it started, and what it said."""
+class Taken(NamedTuple):
+    """Of a run: processor time, bytes that the trainers were given, and those of them that came from other ranks."""
+
+    cpu_s: float
+    delivered_bytes: int
+    fetched_bytes: int
+
+
+def run(told: argparse.Namespace, folder: Path, epochs: int, transport: str, memory_bytes: int) -> Taken:
+    env = {**os.environ, "FORESEE_CATALOG_PATH": "", "FORESEE_PEERS_TRANSPORT": transport}
+    command = [told.foresee, "bench", str(folder), "--ranks", str(told.ranks), "--epochs", str(epochs)]
+    command += ["--batch", "32", "--memory", f"{memory_bytes} B", "--json"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, json.loads(done.stdout)
+    origins = json.loads(done.stdout)["stats"]["origins"]
+    return Taken(
+        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        sum(origin["bytes"] for origin in origins.values()),
+        sum(origins[peer]["bytes"] for peer in PEERS if peer in origins),
+    )
 
 
-def fetch_ns_per_byte(told: argparse.Namespace, folder: Path) -> float:
-    kept = told.samples * told.size * 102 // 100 // told.ranks
-    env = {**os.environ, "FORESEE_CATALOG_PATH": "", "FORESEE_PEERS_TRANSPORT": told.transport}
-    taken = []
-    for epochs in EPOCHS:
-        command = [told.foresee, "bench", str(folder), "--ranks", str(told.ranks), "--epochs", str(epochs)]
-        command += ["--batch", "32", "--memory", f"{kept} B", "--json"]
-        cpu, said = cpu_s(command, env)
-        origins = said["stats"]["origins"]
-        fetched = sum(origins[peer]["bytes"] for peer in ("host_peer", "peer") if peer in origins)
-        taken.append((cpu, fetched))
-    (few_s, few_bytes), (many_s, many_bytes) = taken
-    return (many_s - few_s) / (many_bytes - few_bytes) * 1e9
+def later_epochs(told: argparse.Namespace, folder: Path, transport: str, memory_bytes: int) -> Taken:
+    some, more = (run(told, folder, epochs, transport, memory_bytes) for epochs in EPOCHS)
+    return Taken(*(later - sooner for sooner, later in zip(some, more, strict=True)))
 
 
-def copy_ns_per_byte(told: argparse.Namespace) -> float:
+def copying_s(told: argparse.Namespace) -> float:
     """Samples are copied from a shared mapping to a private place, as one who fetches by copying would."""
     shared = mmap.mmap(-1, told.samples * told.size)
     # Touched, so that no page is made while it is measured.
@@ -56,10 +67,30 @@ def copy_ns_per_byte(told: argparse.Namespace) -> float:
     order = list(range(told.samples))
     random.Random(0).shuffle(order)
     began_s = time.process_time()
-    for turn, sample in enumerate(order * 4):
+    for turn, sample in enumerate(order * COPIES):
         place = turn % 64 * told.size
         into[place : place + told.size] = source[sample * told.size : (sample + 1) * told.size]
-    return (time.process_time() - began_s) / (4 * len(order) * told.size) * 1e9
+    return time.process_time() - began_s
+
+
+def copy_ns_per_byte(told: argparse.Namespace) -> float:
+    with multiprocessing.Pool(told.ranks) as pool:
+        taken = pool.map(copying_s, [told] * told.ranks, chunksize=1)
+    return statistics.mean(taken) / (COPIES * told.samples * told.size) * 1e9
+
+
+def measure(told: argparse.Namespace, folder: Path) -> float:
+    """One round, printed; how many times a copy's processor time a fetched byte takes."""
+    all_bytes = told.samples * told.size * 102 // 100
+    own = later_epochs(told, folder, "none", all_bytes)
+    shared = later_epochs(told, folder, told.transport, all_bytes // told.ranks)
+    own_ns = own.cpu_s / own.delivered_bytes * 1e9
+    fetching_s = shared.cpu_s - own_ns * shared.delivered_bytes / 1e9
+    fetch_ns = fetching_s / shared.fetched_bytes * 1e9
+    copy_ns = copy_ns_per_byte(told)
+    fetched = shared.fetched_bytes / shared.delivered_bytes
+    print(f"own memory {own_ns:.3f} ns/B; {fetched:.0%} fetched, {fetch_ns:.3f} ns/B more; copy {copy_ns:.3f} ns/B", flush=True)
+    return fetch_ns / copy_ns
 
 
 def main() -> None:
@@ -76,11 +107,10 @@ def main() -> None:
         folder.mkdir()
         for sample in range(told.samples):
             (folder / f"{sample:06}.jpg").write_bytes(sample.to_bytes(4, "little") * (told.size // 4))
-        rounds = [(fetch_ns_per_byte(told, folder.parent), copy_ns_per_byte(told)) for _ in range(told.rounds)]
-    for fetch, copy in rounds:
-        print(f"fetch {fetch:.3f} ns/B, copy {copy:.3f} ns/B: {fetch / copy:.2f}")
-    ratio = statistics.median(fetch / copy for fetch, copy in rounds)
-    print(f"median: a fetched byte takes {ratio:.2f} times the processor time of copying it once")
+        ratios = [measure(told, folder.parent) for _ in range(told.rounds)]
+    ratio = statistics.median(ratios)
+    least, most = min(ratios), max(ratios)
+    print(f"to fetch a byte takes {ratio:.2f} times the processor time of copying it once ({least:.2f} to {most:.2f})")
 
 
 if __name__ == "__main__":
