@@ -7,8 +7,8 @@ SHELL := /bin/sh
 
 # The directory cargo builds into; relative to this directory or absolute.
 BUILD_DIR := $(or $(CARGO_TARGET_DIR),target)
-# What the crates' own tests are built with, so that the command and the package need not be built a second time.
-AS_TESTED := --features foresee-runtime/testing
+# The command, the package and all tests at once: built apart, most of it would be built twice, with other features.
+BUILD_TESTED := cargo build --workspace --lib --bins --tests
 # A rustup installed a minute ago is not yet in the PATH of this shell.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
@@ -26,9 +26,9 @@ demo: ## train on an emulated slow storage without a cache, with nopfs and with 
 .PHONY: test
 test: ## run all tests: the crates', those of schedules, the command's, the reports' in a browser, the frame's, the Python package's, torch's
 	@tools/setup.sh build venv browser tools >/dev/null
+	$(BUILD_TESTED)
 	cargo test --workspace
 	@$(MAKE) --no-print-directory test-schedules
-	cargo build --package foresee-cli --bin foresee --package foresee-python --package foresee-preload --lib $(AS_TESTED)
 	@venv=$$(tools/setup.sh venv) && package=$$(tools/package.sh "$(BUILD_DIR)/debug") && \
 	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PACKAGE="$$package" "$$venv/bin/python" -I -m pytest
 	@$(MAKE) --no-print-directory test-torch
@@ -63,7 +63,7 @@ fuzz: ## fuzz what reads bytes of other ranks: frames and handshakes; SECONDS_EA
 .PHONY: test-run
 test-run: ## run the tests of `foresee run`, with other people's programs
 	@tools/setup.sh build tools >/dev/null
-	cargo build --package foresee-cli --bin foresee --package foresee-preload --lib
+	$(BUILD_TESTED)
 	@python=$$(tools/setup.sh run)/bin/python && \
 	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" "$$python" -I -m pytest tests/run
 
@@ -71,7 +71,7 @@ test-run: ## run the tests of `foresee run`, with other people's programs
 .PHONY: test-frameworks
 test-frameworks: ## run tf.data and DALI under `foresee run`, where `make bench-setup` installed them
 	@tools/setup.sh build >/dev/null
-	cargo build --package foresee-cli --bin foresee --package foresee-preload --lib
+	$(BUILD_TESTED)
 	@set -e; python="$(FORESEE_BENCH_PYTHON)"; \
 	if [ -z "$$python" ]; then python=$$(tools/setup.sh bench-or-venv)/bin/python; fi; \
 	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PROGRAM_PYTHON="$$python" \
@@ -83,7 +83,7 @@ test-torch: ## run the tests with torch; FORESEE_SKIP_TORCH=1 leaves them out
 	@if [ "$(FORESEE_SKIP_TORCH)" = 1 ]; then \
 		echo "foresee: SKIPPED the tests with torch (tests/torch): FORESEE_SKIP_TORCH=1"; exit 0; fi; \
 	set -e; tools/setup.sh build >/dev/null; \
-	cargo build --package foresee-cli --bin foresee --package foresee-python --package foresee-preload --lib $(AS_TESTED); \
+	$(BUILD_TESTED); \
 	python="$(FORESEE_TORCH_PYTHON)"; \
 	if [ -z "$$python" ]; then python=$$(tools/setup.sh torch)/bin/python; fi; \
 	package=$$(tools/package.sh "$(BUILD_DIR)/debug"); \
