@@ -59,13 +59,14 @@ fuzz: ## fuzz what reads bytes of other ranks: frames and handshakes; SECONDS_EA
 	@tools/setup.sh build >/dev/null
 	@tools/fuzz.sh "$(SECONDS_EACH)"
 
-# Other people's programs under `foresee run`. Those that need torch are skipped here.
+# Other people's programs under `foresee run`, and all that `make test` leaves out of it. FORESEE_TORCH_PYTHON names a Python for those
+# that need torch; without it they are skipped.
 .PHONY: test-run
 test-run: ## run the tests of `foresee run`, with other people's programs
 	@tools/setup.sh build tools >/dev/null
 	$(BUILD_TESTED)
 	@python=$$(tools/setup.sh run)/bin/python && \
-	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" "$$python" -I -m pytest tests/run
+	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" "$$python" -I -m pytest tests/run -m "long or not long"
 
 # tf.data and DALI take gigabytes: what `make bench-setup` installed is used, or FORESEE_BENCH_PYTHON.
 .PHONY: test-frameworks
@@ -75,7 +76,7 @@ test-frameworks: ## run tf.data and DALI under `foresee run`, where `make bench-
 	@set -e; python="$(FORESEE_BENCH_PYTHON)"; \
 	if [ -z "$$python" ]; then python=$$(tools/setup.sh bench-or-venv)/bin/python; fi; \
 	FORESEE_BIN="$(BUILD_DIR)/debug/foresee" FORESEE_PROGRAM_PYTHON="$$python" \
-	$$(tools/setup.sh run)/bin/python -I -m pytest tests/run/test_frameworks.py
+	$$(tools/setup.sh run)/bin/python -I -m pytest tests/run/test_frameworks.py -m "long or not long"
 
 # What torch needs takes 3 GB: an environment of its own, only for this. FORESEE_TORCH_PYTHON names one that is there.
 .PHONY: test-torch

@@ -7,55 +7,26 @@
     bench/transparent.py ahead      --sampler: source bytes beside the minimum, and waiting with 5 ms a read
     bench/transparent.py programs   ImageFolder script, tf.data over TFRecords, cp -r: 40 and 100 % of the dataset
 
-The command is the release build, or FORESEE_BIN. All but the first two need root and MooseFS.
+The command is the release build, or FORESEE_BIN. All but the first two need root and MooseFS (transparent_slow.py), `ahead` and
+`programs` torch, too (FORESEE_TORCH_PYTHON), and `programs` tensorflow (FORESEE_TF_PYTHON); a program that is not there is left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import hashlib
 import json
-import os
-import random
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import moosefs
+import network
+import transparent_slow
+from transparent_common import REST_S, folder, foresee, made
 
 HERE = Path(__file__).resolve().parent
-COMMAND = Path(os.environ.get("FORESEE_BIN", HERE.parent / "target" / "release" / "foresee")).resolve()
 PASSES = 40
-MBIT = 400
-REST_S = 2.1
-
-
-def foresee(source: Path, cache: Path, quota: int, *more: object) -> list[str]:
-    pair = ["--cache", cache, "--quota", f"{quota}B", "--free-floor", "1MiB"]
-    return [str(word) for word in [COMMAND, "run", "--source", source, *pair, *more, "--"]]
-
-
-def drop_caches() -> None:
-    with contextlib.suppress(OSError):
-        Path("/proc/sys/vm/drop_caches").write_text("1\n")
-
-
-@contextlib.contextmanager
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="foresee-transparent-") as name:
-        yield Path(name)
-
-
-def made(path: Path, files: int, size: int, name: str = "{:05}.bin") -> int:
-    """Files of random bytes; returns how many bytes."""
-    path.mkdir(parents=True, exist_ok=True)
-    for number in range(files):
-        (path / name.format(number)).write_bytes(hashlib.shake_128(str(number).encode()).digest(size))
-    return files * size
 
 
 # --- Costs -----------------------------------------------------------------------------------------------------------
@@ -133,178 +104,23 @@ def records() -> None:
             )
 
 
-# --- A slow source ---------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def slow(mbit: int = MBIT, delay_ms: float = 0) -> Iterator[moosefs.MooseFs]:
-    with moosefs.locked(), moosefs.MooseFs() as shared:
-        shared.limit = (mbit, delay_ms)  # type: ignore[attr-defined]
-        yield shared
-
-
-def slow_down(shared: moosefs.MooseFs) -> None:
-    mbit, delay_ms = shared.limit  # type: ignore[attr-defined]
-    if delay_ms:
-        words = ["root", "netem", "delay", f"{delay_ms}ms", "rate", f"{mbit}mbit", "limit", "100000"]
-        subprocess.run(["tc", "-n", moosefs.NAME, "qdisc", "replace", "dev", moosefs.LINE_THERE, *words], check=True)
-    else:
-        shared.slow_down(mbit)
-
-
-READ_SMALL = """
-import os, random, sys
-folder, epochs = sys.argv[1], int(sys.argv[2])
-for epoch in range(epochs):
-    names = sorted(os.listdir(folder))
-    random.Random(epoch).shuffle(names)
-    for name in names:
-        with open(os.path.join(folder, name), "rb") as file:
-            file.read()
-"""
-
-
-def timed(shared: moosefs.MooseFs, words: list) -> tuple[float, int]:
-    """Seconds and bytes that came from the servers, with nothing of the source cached before."""
-    shared.remount()
-    drop_caches()
-    before = moosefs.received_bytes()
-    began = time.monotonic()
-    subprocess.run([str(word) for word in words], check=True, stdout=subprocess.DEVNULL)
-    return time.monotonic() - began, moosefs.received_bytes() - before
-
-
-def cold() -> None:
-    with folder() as here, slow() as shared:
-        source = shared.mount_point / "source"
-        total = made(source, 1500, 110_000)
-        time.sleep(REST_S)
-        slow_down(shared)
-        program = [sys.executable, "-c", READ_SMALL, source, "1"]
-        for turn in range(3):
-            plain_s, plain_bytes = timed(shared, program)
-            run_s, run_bytes = timed(shared, [*foresee(source, here / f"cache{turn}", 2 * total), *program])
-            print(
-                f"{turn}: plain {plain_s:.2f} s, {plain_bytes / 1e6:.1f} MB; cold {run_s:.2f} s, {run_bytes / 1e6:.1f} MB; "
-                f"{run_s / plain_s:.3f}x (at most 1.10)"
-            )
-
-
-# A loader of two processes, as torch's: each takes the batches in turn, and the trainer waits for them in order.
-LOADER = """
-import multiprocessing, os, sys, time
-from pathlib import Path
-
-def permutation(count, seed):
-    import torch
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
-
-def load(paths, orders, answers):
-    for batch in iter(orders.get, None):
-        answers.put([len(Path(paths[index]).read_bytes()) for index in batch])
-
-def main():
-    folder, epochs, work_s, order = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
-    paths = sorted(str(path) for path in Path(folder).rglob("*.jpg"))
-    lists = [list(map(int, line.split())) for line in Path(order).read_text().splitlines()]
-    orders = [multiprocessing.Queue() for _ in range(2)]
-    answers = [multiprocessing.Queue() for _ in range(2)]
-    workers = [multiprocessing.Process(target=load, args=[paths, *pair], daemon=True) for pair in zip(orders, answers)]
-    for worker in workers: worker.start()
-    waited = []
-    for epoch in range(epochs):
-        batches = [lists[epoch][at:at + 8] for at in range(0, len(paths), 8)]
-        waited.append(0.0)
-        ahead = 0
-        for at in range(len(batches)):
-            while ahead < min(at + 4, len(batches)):
-                orders[ahead % 2].put(batches[ahead]); ahead += 1
-            began = time.perf_counter()
-            answers[at % 2].get()
-            waited[-1] += time.perf_counter() - began
-            time.sleep(work_s)
-    print(" ".join(f"{each:.3f}" for each in waited))
-    for queue in orders: queue.put(None)
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-def loaded(shared: moosefs.MooseFs, words: list) -> tuple[list[float], int]:
-    shared.remount()
-    drop_caches()
-    before = moosefs.received_bytes()
-    done = subprocess.run([str(word) for word in words], check=True, stdout=subprocess.PIPE, text=True)
-    return [float(word) for word in done.stdout.split()], moosefs.received_bytes() - before
-
-
-def torch_orders(count: int, seed: int, epochs: int) -> str | None:
-    code = (
-        "import sys, torch\ncount, seed, epochs = map(int, sys.argv[1:])\nfor epoch in range(epochs):\n"
-        "  print(*torch.randperm(count, generator=torch.Generator().manual_seed(seed + epoch)).tolist())"
-    )
-    python = os.environ.get("FORESEE_TORCH_PYTHON", sys.executable)
-    done = subprocess.run(
-        [python, "-c", code, str(count), str(seed), str(epochs)], capture_output=True, text=True, check=False
-    )
-    return done.stdout if done.returncode == 0 else None
-
-
-def ahead() -> None:
-    files, size, epochs, seed = 1200, 50_000, 5, 3
-    orders = torch_orders(files, seed, epochs)
-    if orders is None:
-        sys.exit("needs torch: FORESEE_TORCH_PYTHON names a Python that has it")
-    for delay_ms, work_s in ((0, 0.012), (5, 0.02)):
-        with folder() as here, slow(delay_ms=delay_ms) as shared:
-            source = shared.mount_point / "source"
-            for label in range(4):
-                made(source / f"class{label}", files // 4, size, f"{label}-{{:05}}.jpg")
-            total = files * size
-            (here / "order").write_text(orders)
-            (here / "loader.py").write_text(LOADER)
-            time.sleep(REST_S)
-            slow_down(shared)
-            program = [sys.executable, here / "loader.py", source, epochs, work_s, here / "order"]
-            sampler = ["--sampler", "torch-distributed", "--seed", seed, "--epochs", epochs]
-            stats = here / "stats.json"
-            for name, more in (("plain", None), ("run", []), ("run --sampler", sampler)):
-                cache = here / f"cache-{name.split()[-1]}"
-                words = program
-                if more is not None:
-                    words = [*foresee(source, cache, total // 2, "--stats-json", stats, *more), *program]
-                waited, received = loaded(shared, words)
-                told = ""
-                if more is not None:
-                    counted = json.loads(stats.read_text())
-                    source_bytes = counted["origins"][0]["bytes"] + counted["origins"][1]["copied_bytes"]
-                    told = f", source {source_bytes / 1e6:.1f} MB by our count, {counted['ahead']} ahead, off order {counted['off_order']}"
-                print(
-                    f"{delay_ms} ms: {name:14} waited {sum(waited):6.2f} s {waited}, received {received / 1e6:.1f} MB{told}"
-                )
-            window = max(total // 2 // 16, 32 * size)
-            kept = (total // 2 - window) // size * size
-            print(f"minimum of the policy: {(total + (epochs - 1) * (total - kept)) / 1e6:.1f} MB")
-
-
-# --- Programs --------------------------------------------------------------------------------------------------------
-
-
-def programs() -> None:
-    sys.exit("see bench/transparent_programs.py")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["costs", "records", "cold", "ahead", "programs"])
+    measures = {
+        "costs": costs,
+        "records": records,
+        "cold": transparent_slow.cold,
+        "ahead": transparent_slow.ahead,
+        "programs": transparent_slow.programs,
+    }
+    parser.add_argument("what", choices=measures)
     what = parser.parse_args().what
-    if not COMMAND.is_file():
-        sys.exit(f"no {COMMAND}; build it with: cargo build --release")
     if what not in ("costs", "records") and (lacking := moosefs.missing()):
         sys.exit(lacking)
-    random.seed(0)
-    {"costs": costs, "records": records, "cold": cold, "ahead": ahead, "programs": programs}[what]()
+    try:
+        measures[what]()
+    except network.SetupError as error:
+        sys.exit(f"transparent: {error}")
 
 
 if __name__ == "__main__":

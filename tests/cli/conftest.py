@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from built import ROOT, command_path
 
 
 class Ran(NamedTuple):
@@ -18,19 +19,6 @@ class Ran(NamedTuple):
     code: int
     stdout: str
     stderr: str
-
-
-def command_path() -> Path:
-    """FORESEE_BIN (relative to the checkout, or absolute), else the release build, else the debug build."""
-    if named := os.environ.get("FORESEE_BIN"):
-        candidates = [ROOT / named]
-    else:
-        build_dir = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-        candidates = [build_dir / profile / "foresee" for profile in ("release", "debug")]
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    pytest.fail(f"no foresee command at {' or '.join(map(str, candidates))}; run `make test`", pytrace=False)
 
 
 @pytest.fixture

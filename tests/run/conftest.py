@@ -1,25 +1,58 @@
 """Sources that tests read, and what runs programs on them."""
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from running import Runner, content, rest
 
+# As many are made at once as rest together.
+AT_ONCE = 8
 
-@pytest.fixture
-def source(tmp_path) -> Path:
-    """A source of 40 small files in four folders, which have rested."""
-    folder = tmp_path / "source"
+
+def small(folder: Path) -> None:
     for number in range(40):
         path = folder / f"class{number % 4}" / f"{number:04}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content(number, 1000 + 977 * number))
-    rest()
-    return folder
+
+
+def records(folder: Path) -> None:
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"{number}.rec").write_bytes(content(number, 3_000_000 + number))
+
+
+def rested(folder: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Sources that have rested, each for one test. To be renamed: that leaves the files in them as they are."""
+    number = 0
+    while True:
+        made = [folder / str(number + index) for index in range(AT_ONCE)]
+        number += AT_ONCE
+        for path in made:
+            make(path)
+        rest()
+        yield from made
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory) -> Iterator[Path]:
+    return rested(tmp_path_factory.mktemp("sources"), small)
+
+
+@pytest.fixture(scope="session")
+def large_sources(tmp_path_factory) -> Iterator[Path]:
+    return rested(tmp_path_factory.mktemp("large"), records)
+
+
+@pytest.fixture
+def source(sources, tmp_path) -> Path:
+    """A source of 40 small files in four folders, which have rested."""
+    return next(sources).rename(tmp_path / "source")
 
 
 @pytest.fixture
@@ -28,14 +61,9 @@ def run(source, tmp_path) -> Runner:
 
 
 @pytest.fixture
-def large(tmp_path) -> Path:
+def large(large_sources, tmp_path) -> Path:
     """A source of 6 files of 3 MB, which have rested."""
-    folder = tmp_path / "large"
-    folder.mkdir()
-    for number in range(6):
-        (folder / f"{number}.rec").write_bytes(content(number, 3_000_000 + number))
-    rest()
-    return folder
+    return next(large_sources).rename(tmp_path / "large")
 
 
 @pytest.fixture

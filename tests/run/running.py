@@ -1,17 +1,21 @@
 """Runs programs under the built `foresee run`, and plainly, with what each of them opened of the source counted by strace."""
 
+import functools
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from built import command_path
 
-ROOT = Path(__file__).resolve().parents[2]
+# A Python that has torch, for programs that need it.
+TORCH_PYTHON = os.environ.get("FORESEE_TORCH_PYTHON", sys.executable)
 # A file that was changed less than a second ago is not copied: it may change again without a trace.
 REST_S = 1.1
 
@@ -36,17 +40,10 @@ class Ran(NamedTuple):
         return sum(origin["copies"] for origin in self.stats["origins"][1:])
 
 
-def command_path() -> Path:
-    """FORESEE_BIN (relative to the checkout, or absolute), else the release build, else the debug build."""
-    if named := os.environ.get("FORESEE_BIN"):
-        candidates = [ROOT / named]
-    else:
-        build_dir = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-        candidates = [build_dir / profile / "foresee" for profile in ("release", "debug")]
-    for candidate in candidates:
-        if candidate.is_file() and (candidate.parent / "libforesee_preload.so").is_file():
-            return candidate
-    pytest.fail(f"no foresee with its library at {' or '.join(map(str, candidates))}; run `make test`", pytrace=False)
+@functools.cache
+def has(python: str, module: str) -> bool:
+    """Whether a Python has a module, in a process of its own, where tests/ is not among what can be imported."""
+    return subprocess.run([python, "-I", "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
 
 
 def rest() -> None:
@@ -57,7 +54,7 @@ class Runner:
     """Starts programs on a source and a cache folder."""
 
     def __init__(self, source: Path, folder: Path):
-        self.command = command_path()
+        self.command = command_path("libforesee_preload.so")
         self.source = source
         self.folder = folder
         self.cache = folder / "cache"

@@ -3,13 +3,12 @@
 import hashlib
 import os
 import struct
-import subprocess
 import sys
 import zlib
 from pathlib import Path
 
 import pytest
-from running import Runner, needs_strace, rest, traced
+from running import Runner, has, needs_strace, rest, traced
 
 PYTHON = os.environ.get("FORESEE_PROGRAM_PYTHON", sys.executable)
 FILES, RECORDS, RECORD_BYTES, EPOCHS = 12, 100, 30_000, 3
@@ -45,10 +44,6 @@ for _ in range(epochs * len(names) // 4):
         digest.update(numpy.asarray(batch[index]).tobytes())
 print(digest.hexdigest())
 """
-
-
-def has(module: str) -> bool:
-    return subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
 
 
 def checksum(data: bytes) -> int:
@@ -94,9 +89,10 @@ def compared(run: Runner, program: list, tmp_path: Path, total: int) -> None:
     assert zlib.crc32(plain.stdout.encode()) == zlib.crc32(again.stdout.encode())
 
 
+@pytest.mark.long
 @needs_strace
 def test_tf_data_reads_records_from_copies(tmp_path):
-    if not has("tensorflow"):
+    if not has(PYTHON, "tensorflow"):
         pytest.skip("needs tensorflow: make bench-setup test-frameworks")
     source = tmp_path / "source"
     source.mkdir()
@@ -107,10 +103,11 @@ def test_tf_data_reads_records_from_copies(tmp_path):
     compared(Runner(source, tmp_path), [PYTHON, "-c", TF_DATA, source, str(EPOCHS)], tmp_path, total)
 
 
+@pytest.mark.long
 @needs_strace
 @pytest.mark.parametrize("more", [[], ["read"]], ids=["mapped", "read"])
 def test_dali_reads_files_from_copies(tmp_path, more):
-    if not has("nvidia.dali"):
+    if not has(PYTHON, "nvidia.dali"):
         pytest.skip("needs DALI: make bench-setup test-frameworks")
     source = tmp_path / "source"
     source.mkdir()

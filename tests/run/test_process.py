@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from running import Runner, copier_process, rest, until
 
+# 3,000 for figures that are reported.
+FORKS = os.environ.get("FORESEE_RUN_FORKS", "300")
+
 
 @pytest.mark.parametrize("more", [(), ("--stats",)])
 def test_exit_status_is_the_programs(run, more):
@@ -174,7 +177,7 @@ sys.exit(bad != 0)
 """
     total = sum(path.stat().st_size for path in run.source.rglob("*.bin"))
     # Half of the files do not fit, so that there is something to be tried at each open.
-    done = run(sys.executable, "-W", "ignore", "-c", code, run.source, "300", quota=f"{total // 2}B")
+    done = run(sys.executable, "-W", "ignore", "-c", code, run.source, FORKS, quota=f"{total // 2}B", timeout_s=600)
     assert (done.code, done.stderr) == (0, "")
 
 

@@ -1,10 +1,10 @@
 """Real programs, plainly and under `foresee run`: the same output, and the source is opened and read once.
 
 FORESEE_RUN_FILES says of how many files (2,000 for figures that are reported). What strace cannot see, mapped pages, is
-covered by opens: a file that is not opened at the source is not mapped from there.
+covered by opens, as a file that is not opened at the source is not mapped from there, and where this is root by the sectors
+that a disk of the source's own was asked for. Programs that need torch are run by FORESEE_TORCH_PYTHON.
 """
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import Runner, needs_strace, rest, traced
+from running import TORCH_PYTHON, Runner, has, needs_strace, rest, traced
 
 HERE = Path(__file__).parent
 FILES = int(os.environ.get("FORESEE_RUN_FILES", "60"))
@@ -21,6 +21,22 @@ EPOCHS = 3
 PYTHON = ["python_read", "python_mmap", "os_pread", "numpy", "memmap", "npz", "pil", "h5py", "parquet"]
 TORCH = ["torch_load", "loader_fork", "loader_spawn"]
 NEEDS = {"h5py": "h5py", "parquet": "pyarrow", **dict.fromkeys(TORCH, "torch")}
+MAPPED = ["python_mmap", "memmap", "torch_load"]
+# Enough for `make test`; programs differ in what they call, and most call the same.
+QUICK = ["python_read", "python_mmap", "os_pread", "numpy", "pil", "cat", "md5sum", "cp", "install", "tar"]
+
+
+def some_long(names) -> list:
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
+def reader(name: str) -> list:
+    """The Python that runs a program, and the program."""
+    python = TORCH_PYTHON if name in TORCH else sys.executable
+    module = NEEDS.get(name)
+    if module and not has(python, module):
+        pytest.skip(f"needs {module}")
+    return [python, "-W", "ignore", HERE / "programs.py"]
 
 
 def epochs(words: str) -> list:
@@ -63,13 +79,10 @@ def compared(run: Runner, program: list, tmp_path: Path) -> None:
 
 
 @needs_strace
-@pytest.mark.parametrize("name", PYTHON + TORCH)
+@pytest.mark.parametrize("name", some_long(PYTHON + TORCH))
 def test_python_programs(name, tmp_path):
-    module = NEEDS.get(name)
-    if module and importlib.util.find_spec(module) is None:
-        pytest.skip(f"needs {module}")
     source = tmp_path / "source"
-    program = [sys.executable, "-W", "ignore", HERE / "programs.py"]
+    program = reader(name)
     count = max(4, FILES // 50) if name == "h5py" else FILES
     subprocess.run([*program, "make", name, source, str(count)], check=True)
     rest()
@@ -90,7 +103,7 @@ COMMANDS = {
 
 
 @needs_strace
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", some_long(COMMANDS))
 def test_commands(name, tmp_path, built):
     words = COMMANDS[name].format(source=tmp_path / "source", target=tmp_path / "target", built=built)
     if name in ("ifstream", "rust") and not Path(words.split()[0]).exists():
@@ -99,3 +112,72 @@ def test_commands(name, tmp_path, built):
     subprocess.run([sys.executable, HERE / "programs.py", "make", name, source, str(FILES)], check=True)
     rest()
     compared(Runner(source, tmp_path), epochs(words), tmp_path)
+
+
+class Disk:
+    """A disk of the source's own, which counts what is read of it: a file as a block device, without read-ahead."""
+
+    def __init__(self, folder: Path, mount_point: Path, size_bytes: int):
+        self.mount_point = mount_point
+        image = folder / "disk"
+        with image.open("wb") as file:
+            file.truncate(size_bytes)
+        subprocess.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=0", image], check=True)
+        words = ["losetup", "--find", "--show", image]
+        self.device = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+        mount_point.mkdir()
+        self.mount()
+
+    def mount(self) -> None:
+        """With nothing of it in memory."""
+        subprocess.run(["blockdev", "--flushbufs", self.device], check=True)
+        subprocess.run(["blockdev", "--setra", "0", self.device], check=True)
+        subprocess.run(["mount", "-o", "noatime", self.device, self.mount_point], check=True)
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", self.mount_point], check=True)
+
+    def read_bytes(self) -> int:
+        numbers = (Path("/sys/block") / Path(self.device).name / "stat").read_text().split()
+        return 512 * int(numbers[2])
+
+    def remove(self) -> None:
+        subprocess.run(["umount", "-l", self.mount_point], check=False)
+        subprocess.run(["losetup", "--detach", self.device], check=False)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    if os.geteuid() != 0 or not all(map(shutil.which, ("mkfs.ext4", "losetup", "blockdev"))):
+        pytest.skip("needs root, and mkfs.ext4, losetup, blockdev")
+    try:
+        made = Disk(tmp_path, tmp_path / "source", (64 << 20) + FILES * 40_000)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no block devices here: {error}")
+    yield made
+    made.remove()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MAPPED)
+def test_mapped_files_are_read_from_the_source_once(name, tmp_path, disk):
+    source = disk.mount_point / "files"
+    program = reader(name)
+    subprocess.run([*program, "make", name, source, str(FILES)], check=True)
+    rest()
+    blocks = sum(-(-path.stat().st_size // 4096) * 4096 for path in source.iterdir())
+    run = Runner(source, tmp_path)
+
+    def read(words: list, call) -> int:
+        disk.unmount()
+        disk.mount()
+        before = disk.read_bytes()
+        done = call(*words)
+        assert (done.code, done.stderr) == (0, ""), done.stderr
+        return disk.read_bytes() - before
+
+    words = [*program, name, source, str(EPOCHS)]
+    plain, first, later = read(words, run.plainly), read(words, run), read(words, run)
+    print(f"{FILES} files of {blocks} B in blocks: {plain} B of the disk plainly, {first} B, then {later} B")
+    # What is left is the file system's own: folders and inodes, which are looked at by each open.
+    assert plain >= blocks and first <= blocks + later and later <= blocks // 10

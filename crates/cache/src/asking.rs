@@ -11,8 +11,8 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, recvmsg,
-    sendmsg_addr, socket_with,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
+    recvmsg, sendmsg_addr, socket_with,
 };
 
 use crate::key::Key;
@@ -122,6 +122,12 @@ fn send(folder: &[u8], parts: &[&[u8]], descriptor: BorrowedFd<'_>) -> io::Resul
     Ok(())
 }
 
+/// Whether somebody hears at the socket of a folder.
+pub fn is_heard(folder: &[u8]) -> bool {
+    let reached = || -> io::Result<()> { Ok(connect(&socket()?, &Address::new(folder)?.address)?) };
+    reached().is_ok()
+}
+
 /// Hears what was asked; none where nothing was.
 pub fn hear(socket: impl AsFd) -> io::Result<Option<Asked>> {
     let mut bytes = [0; 1 + KEY_BYTES + RUN_NAME_BYTES_MAX];
@@ -186,7 +192,9 @@ mod tests {
         std::fs::write(file.path(), b"bytes").unwrap();
         let opened = std::fs::File::open(file.path()).unwrap();
         assert!(ask(folder, b"run-1", key, opened.as_fd()).is_err());
+        assert!(!is_heard(folder));
         let socket = listen(folder).unwrap();
+        assert!(is_heard(folder));
         assert!(hear(&socket).unwrap().is_none());
         ask(folder, b"run-1", key, opened.as_fd()).unwrap();
         let Some(Asked::Copy {

@@ -17,6 +17,7 @@ use crate::tier::{Kind, Tier};
 
 /// Between making and locking a claim its process may be kept waiting by others.
 const UNLOCKED_NS_MAX: i64 = 1_000_000_000;
+const LOCK_TRIES: usize = 100;
 /// Waiting is by looking: often at first, since most copies take a few milliseconds.
 const LOOK_EVERY_MIN: Duration = Duration::from_micros(100);
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(2);
@@ -48,19 +49,32 @@ impl<'a> Claim<'a> {
             Err(Errno::EXIST) => return Ok(Claimed::Others),
             Err(cause) => return Err(cause.into()),
         };
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Claimed::Ours(Self {
+        // Before it is locked: if that fails, it is removed.
+        let claim = Self {
             tier,
             key,
             file,
             became_copy: false,
-        }))
+        };
+        lock(&claim.file)?;
+        Ok(Claimed::Ours(claim))
     }
 
     /// The claim's own file has been renamed to the copy.
     pub fn became_copy(&mut self) {
         self.became_copy = true;
     }
+}
+
+/// Locks a claim that was just made. Who looks whether its process lives has it locked for some microseconds.
+fn lock(file: &Ours) -> io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => rustix::thread::sched_yield(),
+            other => return Ok(other?),
+        }
+    }
+    Err(Errno::WOULDBLOCK.into())
 }
 
 impl AsFd for Claim<'_> {

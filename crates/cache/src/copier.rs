@@ -6,6 +6,7 @@
 //! that no run is told to a process that is about to end ([`enlist`]).
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,12 +22,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock, fstat};
 
 use crate::asking::{self, Asked, RUN_NAME_BYTES_MAX};
-use crate::copying::{self, Copied, Skip, Wanted};
-use crate::counters::{By, Origin};
+use crate::copying::{Skip, Wanted};
 use crate::folder;
 use crate::key::{self, Identity, Key};
-use crate::placing::Cache;
-use crate::run::Run;
+use crate::serving::{Served, is_over, next};
 
 /// Files that wait, each with an open descriptor.
 const QUEUE: usize = 512;
@@ -48,7 +47,7 @@ pub fn enlist(
     let folder = path.as_os_str().as_bytes();
     let done = asking::tell_user(folder, run, process).or_else(|_| {
         let _ = fs::remove_file(path.join("copier"));
-        folder::tidy(path)?;
+        folder::tidy_unused(path)?;
         remove_runs(path, run);
         let socket = asking::listen(folder)?;
         asking::tell_user(folder, run, process)?;
@@ -84,10 +83,25 @@ struct Order {
     source: OwnedFd,
 }
 
-/// A run that was opened, with its tiers.
+/// A run that was opened.
 struct Open {
-    run: Run,
-    cache: Cache,
+    served: Served,
+    /// Says to others that its folders are used.
+    _users: Vec<File>,
+}
+
+impl Open {
+    fn new(path: &Path) -> io::Result<Self> {
+        let served = Served::open(path)?;
+        let mut users = Vec::new();
+        for tier in &served.run.settings().tiers {
+            users.push(folder::use_tier(Path::new(OsStr::from_bytes(&tier.path)))?);
+        }
+        Ok(Self {
+            served,
+            _users: users,
+        })
+    }
 }
 
 /// A run that lives.
@@ -155,7 +169,11 @@ impl Copier {
         // As many as may wait in the socket, so that runs that are over are seen, too.
         for _ in 0..QUEUE {
             match asking::hear(&self.socket)? {
-                Some(Asked::User { run, process }) => self.users.push(User { name: run, process }),
+                Some(Asked::User { run, process }) => {
+                    // Before it asks for anything: its folders are used from now on.
+                    let _ = self.run(&run);
+                    self.users.push(User { name: run, process });
+                }
                 Some(Asked::Copy { run, key, source }) => self.order(&run, key, source),
                 None => return Ok(()),
             }
@@ -178,17 +196,14 @@ impl Copier {
         }
         let is_name = name.len() <= RUN_NAME_BYTES_MAX && !name.contains(&b'/');
         let path = self.run_path(name);
-        let run = is_name.then(|| Run::open(&path).ok()).flatten()?;
-        let cache = Cache::open(run.settings()).ok()?;
-        let opened = Arc::new(Open { run, cache });
+        let opened = is_name.then(|| Open::new(&path).ok()).flatten()?;
+        let opened = Arc::new(opened);
         self.runs.insert(name.to_vec(), Arc::clone(&opened));
         Some(opened)
     }
 
     fn run_path(&self, name: &[u8]) -> PathBuf {
-        self.path
-            .join("runs")
-            .join(std::ffi::OsStr::from_bytes(name))
+        self.path.join("runs").join(OsStr::from_bytes(name))
     }
 
     /// Forgets runs that are over, with their files.
@@ -219,15 +234,6 @@ impl Copier {
         let _ = fs::remove_file(self.path.join("copier"));
         Ok(true)
     }
-}
-
-fn is_over(process: BorrowedFd<'_>) -> bool {
-    let mut watched = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut watched, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
 /// The threads that copy.
@@ -268,43 +274,25 @@ impl Pool {
     }
 }
 
-fn next(queue: &Mutex<Receiver<Order>>) -> Option<Order> {
-    let queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-    queue.recv().ok()
-}
-
 fn carry_out(order: &Order, stop: &AtomicBool) {
-    let Open { run, cache } = &*order.run;
-    let stripe = run.stripe(std::process::id());
+    let served = &order.run.served;
     let Ok(found) = fstat(&order.source) else {
         return;
     };
     let identity = Identity::of(&found);
     // The file is what the program opened only if it is still named so.
-    let is_meant = run
-        .settings()
-        .roots
+    let roots = &served.run.settings().roots;
+    let is_meant = roots
         .iter()
         .any(|root| identity.key(key::seed_of(&root.real)) == order.key);
     if !is_meant {
-        stripe.skip(Skip::Changed);
+        served.stripe().skip(Skip::Changed);
         return;
     }
-    let wanted = Wanted {
+    let _ = served.copy(Wanted {
         source: order.source.as_fd(),
         identity,
         key: order.key,
         stop,
-    };
-    if copying::find(cache.tiers(), order.key).is_some() {
-        return;
-    }
-    match copying::copy(cache.tiers(), wanted) {
-        Ok(Copied::Here(tier)) => {
-            stripe.add(By::Copies, Origin::Tier(tier), 1);
-            stripe.add(By::CopiedBytes, Origin::Tier(tier), identity.size_bytes);
-        }
-        Ok(Copied::Before | Copied::Claimed) => {}
-        Err(why) => stripe.skip(why),
-    }
+    });
 }

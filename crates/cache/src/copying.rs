@@ -8,14 +8,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps, fstat, futimens, mkdirat,
-    openat, readlinkat, renameat_with, symlinkat, unlinkat,
+    AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps, flock, futimens,
+    mkdirat, openat, readlinkat, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, pread, retry_on_intr, write};
 use twox_hash::XxHash3_64;
 
 use crate::claim::{Claim, Claimed};
 use crate::key::{Identity, Key, now_ns, path_key};
+use crate::look::Look;
 use crate::ours::Ours;
 use crate::tier::{Kind, NoRoom, Tier};
 
@@ -166,6 +167,8 @@ fn elsewhere(tier: &Tier, wanted: Wanted<'_>) -> Result<u64, Skip> {
     let _ = unlinkat(CWD, path.as_c_str(), AtFlags::empty());
     let file = openat(CWD, path.as_c_str(), flags, Mode::RUSR).map_err(failed)?;
     let file = Ours::new(file);
+    // Who tidies the folder up leaves alone what is locked.
+    let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
     write_copy(tier, file.as_fd(), wanted).inspect_err(|_| {
         let _ = unlinkat(CWD, path.as_c_str(), AtFlags::empty());
     })
@@ -174,8 +177,8 @@ fn elsewhere(tier: &Tier, wanted: Wanted<'_>) -> Result<u64, Skip> {
 /// Writes the bytes and publishes them; gives their checksum.
 fn write_copy(tier: &Tier, into: BorrowedFd<'_>, wanted: Wanted<'_>) -> Result<u64, Skip> {
     let checksum = pump(wanted, into)?;
-    let now = fstat(wanted.source).map_err(failed)?;
-    if Identity::of(&now) != wanted.identity {
+    let now = Look::at_open(wanted.source).map_err(failed)?;
+    if now.identity() != wanted.identity {
         return Err(Skip::Changed);
     }
     // A descriptor of a copy is told from others by it (the library's slots).
@@ -250,11 +253,10 @@ fn publish(tier: &Tier, key: Key) -> io::Result<()> {
 /// Writes down what was copied of this path, and removes what was copied of it before. A cache does without it, but would
 /// keep copies of what files were.
 fn remember(tier: &Tier, wanted: Wanted<'_>, checksum: u64) {
-    let own = format!("/proc/self/fd/{}", wanted.source.as_raw_fd());
-    let Ok(path) = readlinkat(CWD, &own, Vec::new()) else {
+    let Some(path) = path_of(wanted.source) else {
         return;
     };
-    let name = tier.path(Kind::Name, path_key(path.as_bytes()));
+    let name = tier.path(Kind::Name, path);
     let key = String::from_utf8_lossy(&wanted.key.chars()).into_owned();
     let size_bytes = wanted.identity.size_bytes;
     let said = format!("{key}.{size_bytes:x}.{checksum:016x}");
@@ -269,6 +271,26 @@ fn remember(tier: &Tier, wanted: Wanted<'_>, checksum: u64) {
     }
     let _ = unlinkat(CWD, name.as_c_str(), AtFlags::empty());
     let _ = symlinkat(said.as_str(), CWD, name.as_c_str());
+}
+
+/// The path of an open file, as a key.
+pub fn path_of(source: BorrowedFd<'_>) -> Option<Key> {
+    let own = format!("/proc/self/fd/{}", source.as_raw_fd());
+    let path = readlinkat(CWD, &own, Vec::new()).ok()?;
+    Some(path_key(path.as_bytes()))
+}
+
+/// Removes what was copied of a file's path when it was another file, such as before it was replaced, or before its storage
+/// was mounted anew. A cache that is full would keep that for ever. Says whether there was something.
+pub fn remove_old(tiers: &[Tier], path: Key, key: Key) -> bool {
+    let mut is_removed = false;
+    for tier in tiers {
+        let old = note(tier.path(Kind::Name, path).as_c_str());
+        if let Some(old) = old.filter(|old| old.key != key) {
+            is_removed |= remove(tier, old.key);
+        }
+    }
+    is_removed
 }
 
 /// What is written down of a path.

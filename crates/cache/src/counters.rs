@@ -116,6 +116,12 @@ impl<'a> Stripe<'a> {
         self.0[COUNTS_FROM + what as usize].fetch_add(1, Relaxed);
     }
 
+    /// Counts a copy that was made.
+    pub fn copied(&self, tier: usize, size_bytes: u64) {
+        self.add(By::Copies, Origin::Tier(tier), 1);
+        self.add(By::CopiedBytes, Origin::Tier(tier), size_bytes);
+    }
+
     /// Counts a file that is not copied.
     pub fn skip(&self, why: Skip) {
         self.0[skip_index(why)].fetch_add(1, Relaxed);

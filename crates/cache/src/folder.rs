@@ -1,21 +1,21 @@
-//! Cache folders as the command sees them: made and marked, counted, checked and emptied. Not for use inside of programs.
+//! Cache folders as the command makes them: marked, counted, and tidied where processes were killed or the machine went down.
+//! Not for use inside of programs. Who looks after a folder finds the rest in [`crate::keeping`].
 //!
 //! Only what has the names that copies, notes, claims and runs have is ever deleted, and only under a folder with our mark. A
 //! folder that is not empty and has no mark is refused, as is one that others own or may write to: whoever can put
 //! a file there decides what programs read.
 
-use std::ffi::CString;
 use std::fs::{self, DirBuilder};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use std::hash::Hasher;
 use twox_hash::XxHash3_64;
 
-use crate::copying::{self, Note};
+use crate::copying;
+use crate::keeping::Notes;
 use crate::key::Key;
 use crate::ledger::{LEDGER_BYTES, Ledger};
 use crate::settings::PATH_BYTES_MAX;
@@ -26,8 +26,11 @@ pub const MARK: &str = ".foresee-run";
 const MARK_TEXT: &str = "This folder is a cache of `foresee run`: copies of files that programs read.\n\
     It can be deleted at any time: what was in it is read from its source again.\n\
     version 1\n";
-const LEDGER: &str = "ledger";
-const PIECE_BYTES: usize = 1 << 20;
+pub(crate) const LEDGER: &str = "ledger";
+const USERS: &str = "users";
+/// What was written longer before the machine went down than this is on the disk: kernels write after half a minute, and
+/// nothing is copied while much waits to be written.
+const WRITTEN_NS: i64 = 300_000_000_000;
 
 /// What is wrong with a folder.
 #[derive(Debug, thiserror::Error)]
@@ -175,10 +178,13 @@ pub fn is_cache(path: &Path) -> bool {
     path.join(MARK).is_file()
 }
 
-fn check_cache(path: &Path) -> Result<PathBuf, FolderError> {
+/// A folder that is one of these, by its real path. One that others own or may write to is refused unless it is trusted.
+pub(crate) fn marked(path: &Path, trusted: bool) -> Result<PathBuf, FolderError> {
     let real = fs::canonicalize(path).map_err(io_error(path, "look at it"))?;
-    check_owner(&real)?;
-    if fs::read(real.join(MARK)).is_ok_and(|text| text == MARK_TEXT.as_bytes()) {
+    if !trusted {
+        check_owner(&real)?;
+    }
+    if is_marked(&real)? {
         Ok(real)
     } else {
         Err(FolderError::NotOurs { path: real })
@@ -192,26 +198,44 @@ pub struct Counted {
     pub copies: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// What they take of the disk.
+    pub disk_bytes: u64,
 }
 
-fn counted(path: &Path) -> io::Result<Counted> {
+impl Counted {
+    pub(crate) fn add(&mut self, found: &fs::Metadata) {
+        self.copies += 1;
+        self.bytes += found.len();
+        self.disk_bytes += found.blocks() * 512;
+    }
+}
+
+/// Counts the copies.
+pub(crate) fn counted(path: &Path) -> io::Result<Counted> {
     let mut sum = Counted::default();
     each_file(&path.join("files"), |_, file| {
-        let found = fs::symlink_metadata(file)?;
-        sum.copies += 1;
-        sum.bytes += found.len();
+        sum.add(&fs::symlink_metadata(file)?);
         Ok(())
     })?;
     Ok(sum)
 }
 
 /// Calls with each copy or note, by its key. What goes away meanwhile is no error.
-fn each_file(folder: &Path, mut each: impl FnMut(Key, &Path) -> io::Result<()>) -> io::Result<()> {
-    let Ok(folders) = fs::read_dir(folder) else {
-        return Ok(());
+pub(crate) fn each_file(
+    folder: &Path,
+    mut each: impl FnMut(Key, &Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let folders = match fs::read_dir(folder) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        folders => folders?,
     };
     for part in folders {
-        for entry in fs::read_dir(part?.path())? {
+        let part = part?;
+        // What is no folder is none of ours.
+        if !part.file_type()?.is_dir() {
+            continue;
+        }
+        for entry in fs::read_dir(part.path())? {
             let entry = entry?;
             let Some(key) = Key::parse(entry.file_name().as_bytes()) else {
                 continue;
@@ -225,20 +249,83 @@ fn each_file(folder: &Path, mut each: impl FnMut(Key, &Path) -> io::Result<()>) 
     Ok(())
 }
 
-/// What is left by processes that were killed is removed, if nobody else uses the folder now: claims, runs, and
-/// reservations. Says how many copies' worth was counted anew.
-pub fn tidy(path: &Path) -> io::Result<bool> {
+/// What is left by processes that were killed, or by a machine that went down, is removed: claims, reservations, and copies
+/// that may not have reached the disk. For who knows that nobody uses the folder.
+fn tidy(path: &Path) -> io::Result<()> {
     remove_claims(path)?;
     let ledger = Ledger::open(path.join(LEDGER))?;
-    if ledger.under_way() == 0 {
-        return Ok(false);
+    let boot = boot();
+    let has_restarted = ledger.boot() != boot;
+    if has_restarted {
+        remove_unwritten(path)?;
     }
-    ledger.count_anew(counted(path)?.bytes);
-    Ok(true)
+    if has_restarted || ledger.under_way() > 0 {
+        ledger.count_anew(counted(path)?.bytes);
+    }
+    ledger.set_boot(boot);
+    Ok(())
+}
+
+/// What tells this start of the machine from others.
+fn boot() -> u64 {
+    let id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    XxHash3_64::oneshot(&id)
+}
+
+/// Copies get their names before the disk has their bytes. When the machine has gone down since, those that were made last are
+/// read and compared; what is not whole is removed.
+fn remove_unwritten(path: &Path) -> io::Result<()> {
+    let mut copies = Vec::new();
+    each_file(&path.join("files"), |key, file| {
+        let found = fs::symlink_metadata(file)?;
+        let changed_ns = found.ctime() * 1_000_000_000 + found.ctime_nsec();
+        copies.push((changed_ns, key, file.to_owned()));
+        Ok(())
+    })?;
+    let newest_ns = copies.iter().map(|(changed_ns, ..)| *changed_ns).max();
+    let Some(newest_ns) = newest_ns else {
+        return Ok(());
+    };
+    let notes = Notes::read(path)?;
+    for (changed_ns, key, file) in copies {
+        let is_whole = if newest_ns - changed_ns < WRITTEN_NS {
+            notes.is_whole(key, &file)?
+        } else {
+            notes.has_size(key, &file)?
+        };
+        if !is_whole {
+            fs::remove_file(file)?;
+        }
+    }
+    Ok(())
+}
+
+/// Says that somebody uses a folder, for as long as it is kept: the copying process, in place of the programs.
+pub fn use_tier(path: &Path) -> io::Result<fs::File> {
+    let users = users(path)?;
+    flock(&users, FlockOperation::NonBlockingLockShared)?;
+    Ok(users)
+}
+
+/// Tidies a folder, unless somebody uses it.
+pub fn tidy_unused(path: &Path) -> io::Result<()> {
+    let users = users(path)?;
+    if flock(&users, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        tidy(path)?;
+    }
+    Ok(())
+}
+
+fn users(path: &Path) -> io::Result<fs::File> {
+    fs::File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path.join(USERS))
 }
 
 /// Removes claims that nobody holds.
-fn remove_claims(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_claims(path: &Path) -> io::Result<()> {
     let Ok(claims) = fs::read_dir(path.join("claims")) else {
         return Ok(());
     };
@@ -257,114 +344,6 @@ fn remove_claims(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How a cache folder stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// What is in it.
-    pub counted: Counted,
-    /// What its ledger says that is used, with copies that are being made.
-    pub used_bytes: u64,
-    /// Copies that are being made.
-    pub under_way: u64,
-}
-
-/// Says how a cache folder stands.
-pub fn status(path: &Path) -> Result<Status, FolderError> {
-    let path = &check_cache(path)?;
-    let counted = counted(path).map_err(io_error(path, "count its copies"))?;
-    let ledger = Ledger::open(path.join(LEDGER)).map_err(io_error(path, "open its ledger"))?;
-    Ok(Status {
-        counted,
-        used_bytes: ledger.used_bytes(),
-        under_way: ledger.under_way(),
-    })
-}
-
-/// What a check found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
-    /// Copies whose bytes are those that were copied.
-    pub whole: Counted,
-    /// Copies that were damaged, and are removed.
-    pub damaged: Counted,
-    /// Copies of which no checksum is known, as whoever made them was killed at that moment; removed.
-    pub unknown: Counted,
-}
-
-/// Reads all copies and removes those that are not what was copied.
-pub fn verify(path: &Path) -> Result<Verified, FolderError> {
-    let path = &check_cache(path)?;
-    verified(path).map_err(io_error(path, "read its copies"))
-}
-
-fn verified(path: &Path) -> io::Result<Verified> {
-    let mut notes: Vec<Note> = Vec::new();
-    each_file(&path.join("names"), |_, name| {
-        let name = CString::new(name.as_os_str().as_bytes())?;
-        notes.extend(copying::note(&name));
-        Ok(())
-    })?;
-    notes.sort_unstable_by_key(|note| note.key);
-    let ledger = Ledger::open(path.join(LEDGER))?;
-    let mut sum = Verified::default();
-    each_file(&path.join("files"), |key, file| {
-        let found = notes.binary_search_by_key(&key, |note| note.key);
-        let note = found.ok().map(|index| notes[index]);
-        let bytes = fs::symlink_metadata(file)?.len();
-        let is_whole = match note {
-            Some(note) => note.size_bytes == bytes && checksum(file)? == note.checksum,
-            None => false,
-        };
-        let kind = match (is_whole, note) {
-            (true, _) => &mut sum.whole,
-            (false, Some(_)) => &mut sum.damaged,
-            (false, None) => &mut sum.unknown,
-        };
-        kind.copies += 1;
-        kind.bytes += bytes;
-        if !is_whole {
-            fs::remove_file(file)?;
-            ledger.release(bytes);
-        }
-        Ok(())
-    })?;
-    Ok(sum)
-}
-
-fn checksum(path: &Path) -> io::Result<u64> {
-    let mut file = fs::File::open(path)?;
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut hasher = XxHash3_64::new();
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(hasher.finish()),
-            got => hasher.write(&piece[..got]),
-        }
-    }
-}
-
-/// Removes all copies; says how many. Programs that have some open can read on.
-pub fn clear(path: &Path) -> Result<Counted, FolderError> {
-    let path = &check_cache(path)?;
-    cleared(path).map_err(io_error(path, "remove its copies"))
-}
-
-fn cleared(path: &Path) -> io::Result<Counted> {
-    let mut sum = Counted::default();
-    let ledger = Ledger::open(path.join(LEDGER))?;
-    each_file(&path.join("files"), |_, file| {
-        let bytes = fs::symlink_metadata(file)?.len();
-        fs::remove_file(file)?;
-        ledger.release(bytes);
-        sum.copies += 1;
-        sum.bytes += bytes;
-        Ok(())
-    })?;
-    each_file(&path.join("names"), |_, name| fs::remove_file(name))?;
-    remove_claims(path)?;
-    Ok(sum)
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -378,7 +357,7 @@ mod tests {
         let real = prepare(&path).unwrap();
         assert!(is_cache(&real));
         assert_eq!(prepare(&path).unwrap(), real);
-        assert_eq!(status(&path).unwrap().counted, Counted::default());
+        assert_eq!(counted(&real).unwrap(), Counted::default());
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
     }
 
@@ -388,7 +367,6 @@ mod tests {
         fs::write(outer.path().join("thesis.tex"), b"x").unwrap();
         let refused = prepare(outer.path()).unwrap_err().to_string();
         assert!(refused.contains("is not empty"), "{refused}");
-        assert!(clear(outer.path()).is_err() && verify(outer.path()).is_err());
         assert_eq!(fs::read_dir(outer.path()).unwrap().count(), 1);
         let open = tempfile::tempdir().unwrap();
         fs::set_permissions(open.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -403,45 +381,61 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_ours_are_deleted() {
-        let outer = tempfile::tempdir().unwrap();
-        let real = prepare(&outer.path().join("c")).unwrap();
-        let kept = real.join("files/ab/notes.txt");
-        fs::write(&kept, b"x").unwrap();
-        fs::write(real.join("files/ab").join("ab".repeat(16)), b"12345").unwrap();
-        assert_eq!(
-            clear(&real).unwrap(),
-            Counted {
-                copies: 1,
-                bytes: 5
-            }
-        );
-        assert!(kept.exists() && is_cache(&real));
-    }
-
-    #[test]
     fn a_lost_ledger_is_made_from_what_is_there() {
         let outer = tempfile::tempdir().unwrap();
         let real = prepare(&outer.path().join("c")).unwrap();
         fs::write(real.join("files/ab").join("ab".repeat(16)), b"12345").unwrap();
         fs::remove_file(real.join(LEDGER)).unwrap();
         prepare(&real).unwrap();
-        assert_eq!(status(&real).unwrap().used_bytes, 5);
+        let ledger = Ledger::open(real.join(LEDGER)).unwrap();
+        assert_eq!(ledger.used_bytes(), 5);
+    }
+
+    /// A copy with its note, as they are made.
+    fn kept(real: &Path, name: u8, bytes: &[u8]) -> PathBuf {
+        let key = format!("{name:02x}").repeat(16);
+        let file = real.join(format!("files/{name:02x}/{key}"));
+        fs::write(&file, bytes).unwrap();
+        let said = format!(
+            "{key}.{:x}.{:016x}",
+            bytes.len(),
+            XxHash3_64::oneshot(bytes)
+        );
+        std::os::unix::fs::symlink(said, real.join(format!("names/{name:02x}/{key}"))).unwrap();
+        file
     }
 
     #[test]
-    fn a_copy_without_a_known_checksum_is_removed_by_a_check() {
+    fn what_did_not_reach_the_disk_before_the_machine_went_down_is_removed() {
         let outer = tempfile::tempdir().unwrap();
         let real = prepare(&outer.path().join("c")).unwrap();
-        fs::write(real.join("files/ab").join("ab".repeat(16)), b"12345").unwrap();
-        let found = verify(&real).unwrap();
-        assert_eq!(
-            found.unknown,
-            Counted {
-                copies: 1,
-                bytes: 5
-            }
-        );
-        assert_eq!(status(&real).unwrap().counted.copies, 0);
+        let whole = kept(&real, 1, b"12345");
+        let zeros = kept(&real, 2, b"12345");
+        let short = kept(&real, 3, b"12345");
+        fs::write(&zeros, [0; 5]).unwrap();
+        fs::write(&short, b"").unwrap();
+        let ledger = Ledger::open(real.join(LEDGER)).unwrap();
+        // On the same start of the machine nobody looks.
+        ledger.set_boot(boot());
+        tidy(&real).unwrap();
+        assert!(whole.exists() && zeros.exists() && short.exists());
+        ledger.set_boot(boot() ^ 1);
+        tidy(&real).unwrap();
+        assert!(whole.exists() && !zeros.exists() && !short.exists());
+        assert_eq!((ledger.used_bytes(), ledger.boot()), (5, boot()));
+    }
+
+    #[test]
+    fn a_folder_that_somebody_uses_is_not_tidied() {
+        let outer = tempfile::tempdir().unwrap();
+        let real = prepare(&outer.path().join("c")).unwrap();
+        let claim = real.join("claims").join("ab".repeat(16));
+        fs::write(&claim, b"half").unwrap();
+        let user = use_tier(&real).unwrap();
+        tidy_unused(&real).unwrap();
+        assert!(claim.exists());
+        drop(user);
+        tidy_unused(&real).unwrap();
+        assert!(!claim.exists());
     }
 }

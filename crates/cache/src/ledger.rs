@@ -20,6 +20,7 @@ const PUBLISHED: usize = 2;
 const PACE: usize = 3;
 const LOOKED: usize = 4;
 const BUSY: usize = 5;
+const BOOT: usize = 6;
 
 /// What a copy takes where none was made yet.
 const FIRST_GUESS_NS: u64 = 5_000_000;
@@ -120,6 +121,16 @@ impl Ledger {
     pub fn count_anew(&self, used_bytes: u64) {
         self.word(USED).store(used_bytes, Release);
         self.word(UNDER_WAY).store(0, Release);
+    }
+
+    /// The start of the machine that it was tidied on last.
+    pub fn boot(&self) -> u64 {
+        self.word(BOOT).load(Relaxed)
+    }
+
+    /// It is tidied, on this start of the machine.
+    pub fn set_boot(&self, boot: u64) {
+        self.word(BOOT).store(boot, Relaxed);
     }
 
     /// Whether the storage is too busy to be written to, by a look that all processes share for a while.

@@ -9,7 +9,7 @@
 //! What is below is used inside of other people's programs ([`placing`] and all that it calls). It therefore starts no thread,
 //! keeps no descriptor open, waits for no lock, speaks to the kernel through raw system calls (`rustix`), which neither
 //! come back through a preloaded library nor touch `errno`, and has one answer to all that fails: read the source. What is
-//! for the command alone ([`folder`], [`copier`]) says so at its head.
+//! for the command alone ([`folder`], [`keeping`], [`copier`], [`serving`]) says so at its head.
 //!
 //! Eviction is deliberately absent: with one shuffled pass an epoch, what was used last is needed last.
 
@@ -19,12 +19,14 @@ pub mod copier;
 pub mod copying;
 pub mod counters;
 pub mod folder;
+pub mod keeping;
 pub mod key;
 pub mod ledger;
 pub mod look;
 pub mod ours;
 pub mod placing;
 pub mod run;
+pub mod serving;
 pub mod settings;
 pub mod shared;
 pub mod tier;

@@ -1,7 +1,15 @@
 //! What a look at a file of the source gave, in words: kept for each descriptor of a copy, so that the program sees the file
 //! that it opened, and for files that are trusted for a while.
+//!
+//! Storages on a network let the kernel keep what it knows of a file for a while (NFS for up to a minute), and ask again only when
+//! the file is opened. So looks ask for what the storage says now.
 
-use rustix::fs::{FileType, Stat};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Stat, Statx, StatxFlags, StatxTimestamp, fstat, makedev, statat, statx,
+};
+use rustix::path::Arg;
 
 use crate::key::Identity;
 
@@ -40,6 +48,52 @@ pub struct Look {
 }
 
 impl Look {
+    /// What the storage says now of what a path leads to; `follow` says whether links are followed.
+    pub fn at(
+        folder: BorrowedFd<'_>,
+        path: impl Arg + Copy,
+        follow: AtFlags,
+    ) -> rustix::io::Result<Self> {
+        let flags = follow | AtFlags::STATX_FORCE_SYNC;
+        match statx(folder, path, flags, StatxFlags::BASIC_STATS) {
+            Ok(found) => Ok(Self::of_extended(&found)),
+            // A kernel, or a filter of calls, that does not know it.
+            Err(_) => statat(folder, path, follow).map(|found| Self::of(&found)),
+        }
+    }
+
+    /// What the storage says now of an open file.
+    pub fn at_open(file: impl AsFd) -> rustix::io::Result<Self> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        match statx(&file, c"", flags, StatxFlags::BASIC_STATS) {
+            Ok(found) => Ok(Self::of_extended(&found)),
+            Err(_) => fstat(&file).map(|found| Self::of(&found)),
+        }
+    }
+
+    /// What it says of a path that begins at the working folder, or is absolute.
+    pub fn at_path(path: impl Arg + Copy) -> rustix::io::Result<Self> {
+        Self::at(CWD, path, AtFlags::empty())
+    }
+
+    fn of_extended(found: &Statx) -> Self {
+        Self {
+            device: makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            mode: found.stx_mode.into(),
+            links: found.stx_nlink,
+            user: found.stx_uid,
+            group: found.stx_gid,
+            special: makedev(found.stx_rdev_major, found.stx_rdev_minor),
+            size_bytes: found.stx_size,
+            block_bytes: found.stx_blksize.into(),
+            blocks: found.stx_blocks,
+            atime_ns: nanoseconds(&found.stx_atime),
+            mtime_ns: nanoseconds(&found.stx_mtime),
+            ctime_ns: nanoseconds(&found.stx_ctime),
+        }
+    }
+
     /// From what the kernel said.
     #[allow(
         clippy::unnecessary_cast,
@@ -135,9 +189,29 @@ impl Look {
     }
 }
 
+fn nanoseconds(time: &StatxTimestamp) -> i64 {
+    time.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.tv_nsec.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_ways_to_look_see_the_same() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"12345").unwrap();
+        for path in [file.path(), std::path::Path::new("/dev/null")] {
+            let look = Look::of(&rustix::fs::stat(path).unwrap());
+            assert_eq!(Look::at_path(path), Ok(look));
+            let opened = std::fs::File::open(path).unwrap();
+            assert_eq!(Look::at_open(&opened), Ok(look));
+        }
+        let missing = Look::at_path(c"/no/such/file");
+        assert_eq!(missing, Err(rustix::io::Errno::NOENT));
+    }
 
     #[test]
     fn reads_back_from_words_and_tells_files_from_folders() {

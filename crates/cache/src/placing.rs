@@ -70,6 +70,18 @@ impl Cache {
         self.tiers.iter().any(fits)
     }
 
+    /// The same; where there is no room, what was copied of another file that had this one's path makes some.
+    pub fn makes_room(
+        &self,
+        size_bytes: u64,
+        key: Key,
+        path: impl FnOnce() -> Option<Key>,
+    ) -> bool {
+        let is_old_removed =
+            || path().is_some_and(|path| copying::remove_old(&self.tiers, path, key));
+        self.has_room(size_bytes) || is_old_removed() && self.has_room(size_bytes)
+    }
+
     /// Changes whenever a copy was published.
     pub fn published(&self) -> u64 {
         let published = |sum: u64, tier: &Tier| sum.wrapping_add(tier.ledger().published());

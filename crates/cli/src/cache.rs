@@ -1,5 +1,5 @@
-//! `foresee cache`: what a cache folder holds, whether that is whole, and emptying it. What jobs use is left to them, and
-//! what foresee did not make is left alone; both are said.
+//! `foresee cache`: what a cache folder holds, whether that is whole, and emptying it; for folders of jobs and of `foresee run`
+//! alike. What jobs use is left to them, and what foresee did not make is left alone; both are said.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Asked {
-    /// The folder, as `path` of [[tier]] in foresee.toml has it.
+    /// The folder, as `path` of [[tier]] in foresee.toml has it, or `--cache` of `foresee run`.
     #[arg(value_name = "DIR")]
     path: PathBuf,
     /// Print JSON instead of text.
@@ -120,7 +120,7 @@ fn status(folder: &Asked) -> Result<bool> {
         megabytes(looked.disk_bytes),
     );
     if !status.parts.is_empty() {
-        let _ = writeln!(text, "{}", parts(&status.parts));
+        let _ = writeln!(text, "{}", parts(entries(&cache), &status.parts));
     }
     for part in &status.parts {
         let name = OneLine(&part.name);
@@ -146,10 +146,18 @@ fn torn(bytes: u64) -> String {
     )
 }
 
-fn parts(parts: &[Part]) -> Table {
+/// What a cache holds.
+fn entries(cache: &Cache) -> &'static str {
+    match cache.kind() {
+        Kind::Tiers => "samples",
+        Kind::Copies => "files",
+    }
+}
+
+fn parts(entries: &str, parts: &[Part]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["part", "samples", "held", "space", "on disk", "used by"]);
+    table.set_header(["part", entries, "held", "space", "on disk", "used by"]);
     for part in parts {
         let name = OneLine(&part.name).to_string();
         if part.unreadable.is_some() {
@@ -192,11 +200,12 @@ fn verify(folder: &Asked) -> Result<bool> {
     let is_damaged = |check: &Check| !check.damaged.is_empty() || check.torn_bytes > 0;
     let is_well = |check: &Check| !is_damaged(check) && check.unchecked.is_none();
     let whole = checks.iter().all(is_well);
-    let samples: u64 = checks.iter().map(|check| check.checked).sum();
+    let compared: u64 = checks.iter().map(|check| check.checked).sum();
     let bytes = checks.iter().map(|check| check.checked_bytes).sum();
     let mut text = format!(
-        "{}: {samples} samples compared, {}\n",
+        "{}: {compared} {} compared, {}\n",
         shown(&folder.path),
+        entries(&cache),
         megabytes(bytes)
     );
     for check in &checks {
@@ -212,7 +221,10 @@ fn verify(folder: &Asked) -> Result<bool> {
         }
     }
     if checks.iter().any(is_damaged) {
-        text.push_str("jobs find damage by themselves, and read what is damaged again");
+        text.push_str(match cache.kind() {
+            Kind::Tiers => "jobs find damage by themselves, and read what is damaged again",
+            Kind::Copies => "what is damaged was deleted: programs read its source again",
+        });
     }
     let verified = Verified {
         whole,

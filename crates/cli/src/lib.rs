@@ -45,7 +45,7 @@ enum Command {
     Bench(bench::Arguments),
     /// Make a page with charts of real runs, with what was predicted beside what was measured.
     Report(runs::Arguments),
-    /// Look after a folder that jobs cache samples in: what it holds, whether that is whole, emptying it.
+    /// Look after a cache folder, of jobs or of foresee run: what it holds, whether that is whole, emptying it.
     Cache(cache::Arguments),
     /// Run a program, unchanged, with copies of what it reads on faster storage.
     Run(run::Arguments),

@@ -1,7 +1,7 @@
 //! The library's edge: glibc's functions under their own names, and the only unsafe code of the crate. Each hook looks whether
 //! its call is about something of ours, and makes the call that the program meant through the next library that has it.
 //!
-//! What holds for all: no work when the library is loaded; `errno` is what the program's own call left, as all else is done
+//! What holds for all: when the library is loaded it only notes whose memory this is; `errno` is what the program's own call left, as all else is done
 //! by raw system calls; what panics ends as if the library were not there; functions with a variable number of arguments
 //! have a fixed one here, which `x86_64` and aarch64 pass alike. Programs are started as ever: `exec` is not hooked.
 #![allow(unsafe_code, reason = "the edge to C; every block says why")]
@@ -15,7 +15,7 @@
     reason = "these are C's functions, documented there, with C's names"
 )]
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit, transmute};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,9 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use foresee_cache::tier::Kind;
-use libc::{DIR, FILE, iovec, mode_t, msghdr, off_t, pid_t, size_t, ssize_t, stat, statx as Statx};
+use libc::{
+    DIR, FILE, iovec, mmsghdr, mode_t, msghdr, off_t, pid_t, size_t, ssize_t, stat, statx as Statx,
+};
 use rustix::fs::OFlags;
 
 use crate::opening::{self, At, Call, Covered, Stream};
@@ -102,7 +104,7 @@ macro_rules! hooks {
 /// The session; started by those calls that lead into it.
 #[inline]
 fn session() -> Option<&'static Session> {
-    session::session(run_path, watch_forks)
+    session::session(run_path)
 }
 
 fn run_path() -> Option<&'static CStr> {
@@ -128,16 +130,23 @@ extern "C" fn before_fork() {
 
 /// Closes what threads of the parent had open for a moment.
 extern "C" fn in_child() {
+    session::own_memory();
     for number in foresee_cache::ours::inherited() {
         // SAFETY: in this process nobody else has it: the thread that opened it exists in the parent only.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
 }
 
-fn watch_forks() {
+/// Called by the loader. Whose memory this is has to be known before the first `vfork`, whose child cannot be told otherwise.
+extern "C" fn loaded() {
+    session::own_memory();
     // SAFETY: handlers that take no lock and ask for no memory. The library is never unloaded: it is preloaded.
     unsafe { __register_atfork(Some(before_fork), None, Some(in_child), null_mut()) };
 }
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
 
 /// Does what is ours, or nothing if that panics.
 #[inline]
@@ -199,7 +208,7 @@ fn fix(number: c_int) {
 }
 
 fn duplicated(old: c_int, new: c_int) -> c_int {
-    if new >= 0 && old != new {
+    if new >= 0 && old != new && slots::known(old).is_some() && session::is_own_memory() {
         slots::duplicate(old, new, session::process());
     }
     new
@@ -368,9 +377,13 @@ fn ties(command: c_int) -> bool {
     )
 }
 
-fn fcntl_with(number: c_int, command: c_int, real: impl Fn() -> c_int) -> c_int {
+fn fcntl_with(number: c_int, command: c_int, argument: c_long, real: impl Fn() -> c_int) -> c_int {
     if slots::known(number).is_none() {
         return real();
+    }
+    // Programs that are started have it, too, from now on.
+    if command == libc::F_SETFD && argument & c_long::from(libc::FD_CLOEXEC) == 0 {
+        fix(number);
     }
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         fix(number);
@@ -401,6 +414,8 @@ fn untracked(number: c_int) {
     }
 }
 
+/// That programs which are started shall have a descriptor; `fcntl` says the same by `F_SETFD`.
+const FIONCLEX: c_ulong = 0x5450;
 const CREATE: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 
 // SAFETY, for every call of `next` below: it is the program's own call, with the arguments that the program gave, but for a path
@@ -639,10 +654,16 @@ hooks! {
         duplicated(old, unsafe { next(old, new, flags) })
     }
     fn fcntl(number: c_int, command: c_int, argument: c_long) -> c_int, |next| {
-        fcntl_with(number, command, || unsafe { next(number, command, argument) })
+        fcntl_with(number, command, argument, || unsafe { next(number, command, argument) })
     }
     fn fcntl64(number: c_int, command: c_int, argument: c_long) -> c_int, |next| {
-        fcntl_with(number, command, || unsafe { next(number, command, argument) })
+        fcntl_with(number, command, argument, || unsafe { next(number, command, argument) })
+    }
+    fn ioctl(number: c_int, request: c_ulong, argument: *mut c_void) -> c_int, |next| {
+        if request == FIONCLEX {
+            fix(number);
+        }
+        unsafe { next(number, request, argument) }
     }
     fn flock(number: c_int, operation: c_int) -> c_int, |next| {
         fix(number);
@@ -663,6 +684,14 @@ hooks! {
     fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t, |next| {
         fix_passed(message);
         unsafe { next(socket, message, flags) }
+    }
+    fn sendmmsg(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int, |next| {
+        if !messages.is_null() {
+            for index in 0..count as usize {
+                fix_passed(unsafe { &raw const (*messages.add(index)).msg_hdr });
+            }
+        }
+        unsafe { next(socket, messages, count, flags) }
     }
     fn posix_spawn(process: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int, |next| {
         session::note_fork();

@@ -7,7 +7,7 @@
 
 use std::ffi::CStr;
 
-use foresee_cache::copying::{GOES_ON, Skip, Wanted};
+use foresee_cache::copying::{self, GOES_ON, Skip, Wanted};
 use foresee_cache::counters::{By, Count, Origin};
 use foresee_cache::key::Key;
 use foresee_cache::look::Look;
@@ -92,17 +92,18 @@ impl Call<'_> {
 
     /// A look at the file, as the kernel finds it.
     fn look(&self, session: &Session) -> Option<Look> {
-        let trusted_key = coverage::trusted_key(self.path.to_bytes());
+        let follows = !self.flags.contains(OFlags::NOFOLLOW);
+        let trusted_key = coverage::trusted_key(self.path.to_bytes()).filter(|_| follows);
         if let Some(look) = trusted_key.and_then(|key| session.run.trusted(key)) {
             return Some(look);
         }
         session.stripe().count(Count::Looks);
-        let follow = if self.flags.contains(OFlags::NOFOLLOW) {
-            AtFlags::SYMLINK_NOFOLLOW
-        } else {
+        let follow = if follows {
             AtFlags::empty()
+        } else {
+            AtFlags::SYMLINK_NOFOLLOW
         };
-        let look = Look::of(&statat(self.folder(), self.path, follow).ok()?);
+        let look = Look::at(self.folder(), self.path, follow).ok()?;
         if let Some(key) = trusted_key {
             session.run.trust(key, Some(&look));
         }
@@ -129,10 +130,16 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the program only wants to read.
+    /// Whether the program only wants to read, in a way that a copy can serve.
     fn only_reads(&self) -> bool {
         let others = HARMLESS | OFlags::DIRECTORY | OFlags::PATH;
         !self.flags.intersects(!others)
+    }
+
+    /// Whether the program may write to the file. Other reads, past the page cache say, are the source's, and change nothing.
+    fn may_change(&self) -> bool {
+        let writes = OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC;
+        self.flags.intersects(writes)
     }
 }
 
@@ -159,10 +166,14 @@ pub(crate) fn open(
     real: impl Fn() -> Option<OwnedFd>,
 ) -> Option<OwnedFd> {
     if !call.only_reads() {
-        changes(session, call);
+        if call.may_change() {
+            changes(session, call);
+        }
         return real();
     }
     match call.find(session) {
+        // A child of `vfork` would write down its descriptors in its parent's memory.
+        Found::File(_) | Found::Folder(_) if !session::is_own_memory() => real(),
         Found::File(covered) => open_file(session, call, covered, real),
         Found::Folder(relation) => {
             let opened = real()?;
@@ -183,7 +194,7 @@ fn enter_folder(opened: &OwnedFd, relation: Relation) {
 /// A folder that was opened in another way.
 pub(crate) fn note_folder(session: &Session, call: Call<'_>, opened: BorrowedFd<'_>) {
     let relation = call.relation(session);
-    if relation == Relation::Outside {
+    if relation == Relation::Outside || !session::is_own_memory() {
         return;
     }
     if let Ok(found) = fstat(opened) {
@@ -260,8 +271,8 @@ fn is_placed(session: &Session, source: BorrowedFd<'_>, covered: Covered) -> boo
         return false;
     }
     let stripe = session.stripe();
-    // Without a system call: with a full cache this is what most opens come to.
-    if !session.cache.has_room(size_bytes) {
+    let path = || copying::path_of(source);
+    if !session.cache.makes_room(size_bytes, covered.key, path) {
         stripe.skip(Skip::Quota);
         return false;
     }
@@ -278,8 +289,7 @@ fn is_placed(session: &Session, source: BorrowedFd<'_>, covered: Covered) -> boo
     };
     match session.cache.place(wanted) {
         Ok(Placed::Here(tier)) => {
-            stripe.add(By::Copies, Origin::Tier(tier), 1);
-            stripe.add(By::CopiedBytes, Origin::Tier(tier), size_bytes);
+            stripe.copied(tier, size_bytes);
             session.run.note_read();
             true
         }
@@ -330,19 +340,22 @@ pub(crate) enum Stream {
 /// What the program's stream shall be opened from; the file is copied first if it can be.
 pub(crate) fn stream(session: &Session, call: Call<'_>) -> Stream {
     if !call.only_reads() {
-        changes(session, call);
+        if call.may_change() {
+            changes(session, call);
+        }
         return Stream::Other;
     }
     let Found::File(covered) = call.find(session) else {
         return Stream::Other;
     };
     let tiers = session.cache.tiers();
-    let find = || foresee_cache::copying::find(tiers, covered.key);
+    let find = || copying::find(tiers, covered.key);
     if let Some(tier) = find() {
         return Stream::Copy { tier, covered };
     }
     let size_bytes = covered.look.size_bytes;
-    if size_bytes <= SMALL_BYTES && session.cache.has_room(size_bytes) {
+    let path = || coverage::trusted_key(call.path.to_bytes());
+    if size_bytes <= SMALL_BYTES && session.cache.makes_room(size_bytes, covered.key, path) {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(call.folder(), call.path, flags, rustix::fs::Mode::empty());
         if opened.is_ok_and(|source| is_placed(session, source.as_fd(), covered))

@@ -6,7 +6,7 @@
 //! and no other read is under way that moves its place in the file. The file must still be what was opened.
 
 use foresee_cache::asking;
-use foresee_cache::copying::Skip;
+use foresee_cache::copying::{self, Skip};
 use foresee_cache::counters::{By, Count, Origin};
 use foresee_cache::key::Key;
 use foresee_cache::look::Look;
@@ -116,7 +116,8 @@ pub(crate) fn ask_for(
     descriptor: BorrowedFd<'_>,
 ) -> bool {
     let stripe = session.stripe();
-    if !session.cache.has_room(size_bytes) {
+    let path = || copying::path_of(descriptor);
+    if !session.cache.makes_room(size_bytes, key, path) {
         stripe.skip(Skip::Quota);
         return true;
     }

@@ -25,6 +25,8 @@ static SESSION: OnceLock<Session> = OnceLock::new();
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Descriptors that are being moved.
 static MOVES: AtomicU32 = AtomicU32::new(0);
+/// The process that this memory is of.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 /// A process counts itself once; a fork is another one.
 static COUNTED: AtomicU64 = AtomicU64::new(0);
 
@@ -67,15 +69,12 @@ impl Session {
     }
 }
 
-/// The session, if there is one. `path` is asked for once: what the environment says; `ready` is told that there is one.
+/// The session, if there is one. `path` is asked for once: what the environment says.
 #[inline]
-pub(crate) fn session(
-    path: impl FnOnce() -> Option<&'static CStr>,
-    ready: impl FnOnce(),
-) -> Option<&'static Session> {
+pub(crate) fn session(path: impl FnOnce() -> Option<&'static CStr>) -> Option<&'static Session> {
     match STATE.load(Acquire) {
         ON => SESSION.get(),
-        UNKNOWN => start(path, ready),
+        UNKNOWN => start(path),
         _ => None,
     }
 }
@@ -91,10 +90,10 @@ pub(crate) fn started() -> Option<&'static Session> {
 }
 
 #[cold]
-fn start(
-    path: impl FnOnce() -> Option<&'static CStr>,
-    ready: impl FnOnce(),
-) -> Option<&'static Session> {
+fn start(path: impl FnOnce() -> Option<&'static CStr>) -> Option<&'static Session> {
+    if !is_own_memory() {
+        return None;
+    }
     STATE
         .compare_exchange(UNKNOWN, STARTING, AcqRel, Relaxed)
         .ok()?;
@@ -104,7 +103,6 @@ fn start(
         return None;
     };
     let _ = SESSION.set(session);
-    ready();
     STATE.store(ON, Release);
     SESSION.get()
 }
@@ -115,6 +113,17 @@ pub(crate) fn process() -> u32 {
         .as_raw_nonzero()
         .get()
         .cast_unsigned()
+}
+
+/// Whether this process's memory is its own: a child of `vfork` has its parent's, and must not write down there what only it
+/// has open. A child that was made past the C library has its own, but cannot be told from that.
+pub(crate) fn is_own_memory() -> bool {
+    OWNER.load(Relaxed) == process()
+}
+
+/// The memory is this process's: it was just started, or forked off.
+pub(crate) fn own_memory() {
+    OWNER.store(process(), Relaxed);
 }
 
 /// How often this process was forked.

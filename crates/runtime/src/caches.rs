@@ -2,8 +2,12 @@
 //! folder is of a kind, which its mark tells; each kind knows its own files, and here is what they have in common. What no
 //! kind has made is named, and never touched.
 
+mod copies;
+
 use std::path::{Path, PathBuf};
 
+use foresee_cache::folder::FolderError;
+use foresee_cache::keeping::Keeper;
 use foresee_config::shown;
 use serde::Serialize;
 
@@ -15,7 +19,7 @@ use crate::tier::disk::Tiers;
 pub enum CacheError {
     /// Nothing is there.
     #[error(
-        "{}: no such folder; give the path of a cache, as [[tier]] in foresee.toml has it",
+        "{}: no such folder; give the path of a cache, as [[tier]] in foresee.toml or foresee run --cache has it",
         shown(path)
     )]
     Missing {
@@ -24,7 +28,7 @@ pub enum CacheError {
     },
     /// It is a folder of somebody else.
     #[error(
-        "{}: not a cache of foresee: it has no file .foresee; give the path of a cache, as [[tier]] in foresee.toml has it",
+        "{}: not a cache of foresee: it has no file .foresee or .foresee-run; give the path of a cache, as [[tier]] in foresee.toml or foresee run --cache has it",
         shown(path)
     )]
     Unmarked {
@@ -38,6 +42,13 @@ pub enum CacheError {
         path: PathBuf,
         /// Why.
         why: DiskError,
+    },
+    /// It is of `foresee run`, and cannot be looked into.
+    #[error("{why}{}", copies::remedy(why))]
+    Folder {
+        /// Why, with its path.
+        #[from]
+        why: FolderError,
     },
 }
 
@@ -54,6 +65,8 @@ impl CacheError {
 pub enum Kind {
     /// Tiers of jobs: samples, by dataset and slot of a host.
     Tiers,
+    /// Of `foresee run`: copies of files.
+    Copies,
 }
 
 /// What the parts of a folder have in common.
@@ -63,11 +76,11 @@ pub struct Part {
     pub name: String,
     /// What it is a cache of: the digest of a dataset.
     pub of: Option<String>,
-    /// How many samples it holds.
+    /// How many samples or files it holds.
     pub entries: u64,
     /// Their bytes.
     pub held_bytes: u64,
-    /// What its files take of the disk; most are allocated ahead.
+    /// What its files take of the disk; those of tiers are mostly allocated ahead.
     pub disk_bytes: u64,
     /// What there is space for in them; less may be held, where ranks share a tier or its capacity was lowered.
     pub space_bytes: Option<u64>,
@@ -95,7 +108,7 @@ pub struct Status {
 pub struct Check {
     /// Its sub-folder.
     pub name: String,
-    /// How many samples were compared.
+    /// How many samples or files were compared.
     pub checked: u64,
     /// Their bytes.
     pub checked_bytes: u64,
@@ -124,6 +137,7 @@ pub struct Cache(Marked);
 /// Each kind, with what it needs.
 enum Marked {
     Tiers(Tiers),
+    Copies(Keeper),
 }
 
 impl Cache {
@@ -136,6 +150,9 @@ impl Cache {
                 Err(_) => CacheError::Missing { path },
             });
         }
+        if foresee_cache::folder::is_cache(path) {
+            return Ok(Self(Marked::Copies(Keeper::find(path, trusted)?)));
+        }
         match Tiers::find(path, trusted) {
             Ok(tiers) => Ok(Self(Marked::Tiers(tiers))),
             Err(DiskError::NotOurs { path }) => Err(CacheError::Unmarked { path }),
@@ -147,34 +164,36 @@ impl Cache {
     pub fn kind(&self) -> Kind {
         match self.0 {
             Marked::Tiers(_) => Kind::Tiers,
+            Marked::Copies(_) => Kind::Copies,
         }
     }
 
     /// What lies in it. A part that cannot be looked into is one of it, with the reason.
     pub fn status(&self) -> Result<Status, CacheError> {
         match &self.0 {
-            Marked::Tiers(tiers) => tiers.status().map_err(|why| self.disk_error(why)),
+            Marked::Tiers(tiers) => tiers.status().map_err(|why| disk_error(tiers, why)),
+            Marked::Copies(keeper) => Ok(copies::status(keeper)),
         }
     }
 
     /// Compares what it holds with its checksums, part by part, whatever becomes of the others. A job that starts meanwhile
-    /// may find a part in use, and go without it.
+    /// may find a part in use, and go without it. Copies that are damaged are deleted: programs would read them.
     pub fn verify(&self) -> Result<Vec<Check>, CacheError> {
         match &self.0 {
-            Marked::Tiers(tiers) => tiers.verify().map_err(|why| self.disk_error(why)),
+            Marked::Tiers(tiers) => tiers.verify().map_err(|why| disk_error(tiers, why)),
+            Marked::Copies(keeper) => Ok(vec![copies::verify(keeper)]),
         }
     }
 
     /// Deletes what nobody uses; the folder and its mark stay.
     pub fn clear(&self) -> Result<Vec<Cleared>, CacheError> {
         match &self.0 {
-            Marked::Tiers(tiers) => tiers.clear().map_err(|why| self.disk_error(why)),
+            Marked::Tiers(tiers) => tiers.clear().map_err(|why| disk_error(tiers, why)),
+            Marked::Copies(keeper) => Ok(vec![copies::clear(keeper)]),
         }
     }
+}
 
-    fn disk_error(&self, why: DiskError) -> CacheError {
-        match &self.0 {
-            Marked::Tiers(tiers) => CacheError::disk(tiers.path(), why),
-        }
-    }
+fn disk_error(tiers: &Tiers, why: DiskError) -> CacheError {
+    CacheError::disk(tiers.path(), why)
 }

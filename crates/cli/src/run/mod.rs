@@ -8,6 +8,7 @@
 //! Whatever of that fails after the command line was understood is said in one line, and the program runs all the same.
 
 mod elf;
+mod file;
 mod forking;
 mod guide;
 mod library;
@@ -25,16 +26,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::Args;
-use foresee_cache::copier;
 use foresee_cache::run::{Run, VARIABLE};
+use foresee_cache::{copier, folder};
 use foresee_config::OneLine;
 
+use file::Said;
 use guide::Guidance;
 use places::Places;
 
 /// What shells report of a command that is not there, or cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
+const COPY_THREADS: u8 = 2;
 /// What reads ahead of a storage that answers slowly needs several reads under way; they take little memory.
 const GUIDE_THREADS_MIN: u8 = 8;
 
@@ -51,9 +54,12 @@ pub(crate) struct Arguments {
     /// Write the same to a file, for programs
     #[arg(long, value_name = "FILE")]
     stats_json: Option<PathBuf>,
-    /// How many large files are copied at once
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
-    copy_threads: u8,
+    /// How many large files are copied at once [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    copy_threads: Option<u8>,
+    /// A file with sources, caches and the rest, for what is not given here
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -66,11 +72,19 @@ pub(crate) struct Arguments {
 
 /// Runs a program; gives its exit status, if this process is still the one that ran it.
 pub(crate) fn run(arguments: &Arguments, library: Option<&Path>) -> anyhow::Result<u8> {
-    let places = arguments.places.read()?;
+    let file = arguments.config.as_deref().map(Said::read);
+    let file = file.transpose()?.unwrap_or_default();
+    let places = arguments.places.read(&file)?;
+    let copy_threads = arguments.copy_threads.or(file.copy_threads);
+    let told = Told {
+        program: &arguments.command[0],
+        places,
+        copy_threads: copy_threads.unwrap_or(COPY_THREADS),
+    };
     let guidance = arguments.guide.read()?;
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
-    let started = match prepare(arguments, &places, guidance.as_ref(), library) {
+    let started = match prepare(&told, guidance.as_ref(), library) {
         Ok(started) => started,
         Err(error) => {
             say(&format!("{error:#}; the program runs without a cache"));
@@ -98,13 +112,19 @@ pub(crate) struct Started {
     began: std::time::Instant,
 }
 
+/// What was told of the program and of what is cached for it.
+struct Told<'a> {
+    program: &'a OsStr,
+    places: Places,
+    copy_threads: u8,
+}
+
 fn prepare(
-    arguments: &Arguments,
-    places: &Places,
+    told: &Told<'_>,
     guidance: Option<&Guidance>,
     library: Option<&Path>,
 ) -> anyhow::Result<Option<Started>> {
-    let program = &arguments.command[0];
+    let program = told.program;
     if let Some(why) = elf::objection(program) {
         say(&format!(
             "{} {why}: it runs without a cache",
@@ -113,16 +133,20 @@ fn prepare(
         return Ok(None);
     }
     let library = library::find(library)?;
-    let mut settings = places.settings()?;
+    let mut settings = told.places.settings()?;
     settings.tells_opens = guidance.is_some();
     let first = PathBuf::from(OsStr::from_bytes(&settings.tiers[0].path));
     let name = run_name();
     let path = first.join("runs").join(&name);
     Run::make(&path, &settings).with_context(|| format!("cannot make {}", path.display()))?;
     let run = Run::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-    enlist(&first, name.as_bytes(), arguments.copy_threads)?;
+    for tier in &settings.tiers[1..] {
+        let path = Path::new(OsStr::from_bytes(&tier.path));
+        folder::tidy_unused(path).with_context(|| format!("cannot tidy {}", path.display()))?;
+    }
+    enlist(&first, name.as_bytes(), told.copy_threads)?;
     if let Some(guidance) = guidance {
-        start_guide(guidance, &path, arguments.copy_threads)?;
+        start_guide(guidance, &path, told.copy_threads)?;
     }
     Ok(Some(Started {
         path,

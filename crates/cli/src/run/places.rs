@@ -1,4 +1,4 @@
-//! What is cached and where: the sources and cache folders of the command line, checked.
+//! What is cached and where: the sources and cache folders of the command line and of a file, checked.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -12,27 +12,33 @@ use foresee_cache::settings::{
 use foresee_config::{OneLine, size_bytes};
 use rustix::fs::{statfs, statvfs};
 
+use super::file::Said;
+
 /// The kind of a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 
+const FREE_FLOOR: &str = "5%";
+const VALIDATE: &str = "always";
+
 #[derive(Args)]
 pub(crate) struct PlaceArguments {
     /// A folder whose files are cached; may be given several times
-    #[arg(long, value_name = "DIR", required = true)]
+    #[arg(long, value_name = "DIR", required_unless_present = "config")]
     source: Vec<PathBuf>,
     /// A folder for copies, made if it is not there; several make a hierarchy, fastest first
-    #[arg(long, value_name = "DIR", required = true)]
+    #[arg(long, value_name = "DIR", required_unless_present = "config")]
     cache: Vec<PathBuf>,
     /// How much copies may take in each cache folder, as in 100GiB
-    #[arg(long, value_name = "SIZE", required = true)]
+    #[arg(long, value_name = "SIZE", required_unless_present = "config")]
     quota: Vec<String>,
-    /// How much of the file system of a cache folder stays free: a size, or a part of it
-    #[arg(long, value_name = "SIZE|PERCENT", default_value = "5%")]
-    free_floor: String,
+    /// How much of the file system of a cache folder stays free: a size, or a part of it [default: 5%]
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    free_floor: Option<String>,
     /// How long a copy is trusted without a look at its file: `always` look, look `once` a run, or a time such as 10s
-    #[arg(long, value_name = "WHEN", default_value = "always")]
-    validate: String,
+    /// [default: always]
+    #[arg(long, value_name = "WHEN")]
+    validate: Option<String>,
 }
 
 /// What is cached and where, as far as that can be said without touching anything.
@@ -50,7 +56,41 @@ enum Floor {
 }
 
 impl PlaceArguments {
-    pub(crate) fn read(&self) -> anyhow::Result<Places> {
+    /// With what a file says of the same.
+    pub(crate) fn read(&self, file: &Said) -> anyhow::Result<Places> {
+        let given = self.caches()?;
+        let caches = if given.is_empty() {
+            &file.caches
+        } else {
+            &given
+        };
+        let sources = if self.source.is_empty() {
+            &file.source
+        } else {
+            &self.source
+        };
+        if caches.is_empty() || sources.is_empty() {
+            bail!(
+                "neither the file nor the command line names both; give --source, --cache and --quota, or the same in the file"
+            );
+        }
+        if caches.len() > PLACES_MAX || sources.len() > PLACES_MAX {
+            bail!("more than {PLACES_MAX} caches or sources; name fewer");
+        }
+        let tiers = caches
+            .iter()
+            .map(|(path, text)| Ok((path.clone(), quota(text)?)));
+        let roots = sources.iter().map(|path| root(path));
+        Ok(Places {
+            roots: roots.collect::<anyhow::Result<_>>()?,
+            tiers: tiers.collect::<anyhow::Result<_>>()?,
+            floor: floor(given_text(&self.free_floor, &file.free_floor, FREE_FLOOR))?,
+            validation: validation(given_text(&self.validate, &file.validate, VALIDATE))?,
+        })
+    }
+
+    /// The caches of the command line, each with its quota.
+    fn caches(&self) -> anyhow::Result<Vec<(PathBuf, String)>> {
         if self.cache.len() != self.quota.len() {
             bail!(
                 "{} times --cache and {} times --quota; give a --quota for each --cache",
@@ -58,18 +98,8 @@ impl PlaceArguments {
                 self.quota.len()
             );
         }
-        if self.cache.len() > PLACES_MAX || self.source.len() > PLACES_MAX {
-            bail!("more than {PLACES_MAX} times --cache or --source; name fewer");
-        }
-        let quotas = self.quota.iter().map(|text| quota(text));
-        let quotas: Vec<u64> = quotas.collect::<anyhow::Result<_>>()?;
-        let roots = self.source.iter().map(|path| root(path));
-        Ok(Places {
-            roots: roots.collect::<anyhow::Result<_>>()?,
-            tiers: self.cache.iter().cloned().zip(quotas).collect(),
-            floor: floor(&self.free_floor)?,
-            validation: validation(&self.validate)?,
-        })
+        let pairs = self.cache.iter().cloned().zip(self.quota.iter().cloned());
+        Ok(pairs.collect())
     }
 }
 
@@ -120,6 +150,11 @@ impl Places {
             in_memory: matches!(kind.f_type as u64, TMPFS | RAMFS),
         })
     }
+}
+
+/// What the command line says, else what a file says, else what holds without both.
+fn given_text<'a>(given: &'a Option<String>, said: &'a Option<String>, or: &'a str) -> &'a str {
+    given.as_deref().or(said.as_deref()).unwrap_or(or)
 }
 
 fn quota(text: &str) -> anyhow::Result<u64> {

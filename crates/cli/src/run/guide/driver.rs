@@ -3,22 +3,20 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use foresee_cache::copying::{self, Copied, Skip, Wanted};
-use foresee_cache::counters::{By, Count, Origin as Counted, Stripe};
+use foresee_cache::counters::Count;
 use foresee_cache::key::Identity;
-use foresee_cache::placing::Cache;
-use foresee_cache::run::Run;
+use foresee_cache::serving::{Served, is_over, next};
 use foresee_core::engine::{Awaited, Consumed, Engine, Lane, Next, Outlook, Read};
 use foresee_core::ids::{Epoch, SampleId, TierId};
 use foresee_core::model::{Model, Origin, SourceLoad};
 use foresee_core::units::Pace;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::follow::{Following, Open};
@@ -65,8 +63,7 @@ struct Driver<'a> {
     sight: Sight<'a>,
     following: Following,
     awaited: Vec<Awaited>,
-    run: &'a Run,
-    cache: &'a Cache,
+    served: &'a Served,
     by_inode: HashMap<u64, SampleId>,
     /// What the engine keeps, or is about to.
     kept: Vec<bool>,
@@ -77,13 +74,7 @@ struct Driver<'a> {
     waiting: Option<Read>,
 }
 
-pub(super) fn drive(
-    course: Course,
-    run: &Run,
-    cache: &Cache,
-    process: BorrowedFd<'_>,
-    threads: usize,
-) {
+pub(super) fn drive(course: Course, served: &Served, process: BorrowedFd<'_>, threads: usize) {
     let Course {
         files,
         engine,
@@ -108,8 +99,7 @@ pub(super) fn drive(
         },
         following: Following::default(),
         awaited: Vec::new(),
-        run,
-        cache,
+        served,
         by_inode: by_inode.collect(),
         kept: vec![false; files.len()],
         heard: 0,
@@ -126,7 +116,7 @@ pub(super) fn drive(
             let stop = &stop;
             scope.spawn(move || {
                 while let Some(read) = next(queue) {
-                    let is_there = bring(&files[read_index(&read)], run, cache, stop);
+                    let is_there = bring(&files[read_index(&read)], served, stop);
                     let _ = results.send(Done { read, is_there });
                 }
             });
@@ -140,11 +130,6 @@ pub(super) fn drive(
 
 fn read_index(read: &Read) -> usize {
     read.sample.index()
-}
-
-fn next(queue: &Mutex<Receiver<Read>>) -> Option<Read> {
-    let queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-    queue.recv().ok()
 }
 
 impl Driver<'_> {
@@ -256,14 +241,17 @@ impl Driver<'_> {
 
     fn hear(&mut self) {
         let mut opened = Vec::new();
-        self.heard = self.run.hear_opens(self.heard, |inode| opened.push(inode));
+        self.heard = self
+            .served
+            .run
+            .hear_opens(self.heard, |inode| opened.push(inode));
         for inode in opened {
             // Files beside the order, such as a list of classes, say nothing of it.
             let Some(&sample) = self.by_inode.get(&inode) else {
                 continue;
             };
             if self.following.open(sample) == Open::OffOrder {
-                self.stripe().count(Count::OffOrder);
+                self.served.stripe().count(Count::OffOrder);
             }
             self.let_go(sample);
         }
@@ -272,7 +260,7 @@ impl Driver<'_> {
     /// What has been opened and is neither kept nor opened again soon makes room: who opened it can read on.
     fn let_go(&self, sample: SampleId) {
         if !self.kept[sample.index()] && !self.following.is_ahead(sample) {
-            self.cache.remove(self.files[sample.index()].key);
+            self.served.cache.remove(self.files[sample.index()].key);
         }
     }
 
@@ -298,33 +286,28 @@ impl Driver<'_> {
             self.kept[sample.index()] = false;
             self.sight.arrived[sample.index()] = false;
             if !self.following.is_ahead(sample) {
-                self.cache.remove(self.files[sample.index()].key);
+                self.served.cache.remove(self.files[sample.index()].key);
             }
         }
     }
 
     fn has_copy(&self, sample: SampleId) -> bool {
-        copying::find(self.cache.tiers(), self.files[sample.index()].key).is_some()
-    }
-
-    fn stripe(&self) -> Stripe<'_> {
-        self.run.stripe(std::process::id())
+        copying::find(self.served.cache.tiers(), self.files[sample.index()].key).is_some()
     }
 }
 
 /// Copies a file, if it has no copy; says whether it has one.
-fn bring(file: &File, run: &Run, cache: &Cache, stop: &AtomicBool) -> bool {
+fn bring(file: &File, served: &Served, stop: &AtomicBool) -> bool {
     if stop.load(std::sync::atomic::Ordering::Acquire) {
         return false;
     }
-    let tiers = cache.tiers();
-    if copying::find(tiers, file.key).is_some() {
+    // Before it is opened: a source that answers slowly is not asked for what is here.
+    if copying::find(served.cache.tiers(), file.key).is_some() {
         return true;
     }
-    let stripe = run.stripe(std::process::id());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     let Ok(source) = openat(CWD, &file.path, flags, Mode::empty()) else {
-        stripe.skip(Skip::Failed);
+        served.stripe().skip(Skip::Failed);
         return false;
     };
     let Ok(found) = rustix::fs::fstat(&source) else {
@@ -333,36 +316,18 @@ fn bring(file: &File, run: &Run, cache: &Cache, stop: &AtomicBool) -> bool {
     let identity = Identity::of(&found);
     // The key is of what was listed, and of nothing else.
     if identity != file.identity {
-        stripe.skip(Skip::Changed);
+        served.stripe().skip(Skip::Changed);
         return false;
     }
-    let wanted = Wanted {
+    let copied = served.copy(Wanted {
         source: source.as_fd(),
         identity,
         key: file.key,
         stop,
-    };
-    match copying::copy(tiers, wanted) {
-        Ok(Copied::Here(tier)) => {
-            stripe.add(By::Copies, Counted::Tier(tier), 1);
-            stripe.add(By::CopiedBytes, Counted::Tier(tier), identity.size_bytes);
-            stripe.count(Count::Ahead);
-            true
-        }
-        // The program itself, at this moment.
-        Ok(Copied::Before | Copied::Claimed) => true,
-        Err(why) => {
-            stripe.skip(why);
-            false
-        }
+    });
+    if let Ok(Copied::Here(_)) = copied {
+        served.stripe().count(Count::Ahead);
     }
-}
-
-fn is_over(process: BorrowedFd<'_>) -> bool {
-    let mut watched = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut watched, Some(&at_once)).is_ok_and(|ready| ready > 0)
+    // Or the program itself copies it, at this moment.
+    copied.is_ok()
 }

@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use foresee_cache::placing::Cache;
-use foresee_cache::run::Run;
+use foresee_cache::serving::Served;
 use foresee_config::OneLine;
 
 /// What shuffles a program's files.
@@ -115,10 +114,9 @@ fn guide(
     process: &OwnedFd,
     threads: usize,
 ) -> anyhow::Result<()> {
-    let run = Run::open(run_path)?;
-    let cache = Cache::open(run.settings())?;
-    let course = order::course(guidance, run.settings(), &cache)?;
-    driver::drive(course, &run, &cache, process.as_fd(), threads);
+    let served = Served::open(run_path)?;
+    let course = order::course(guidance, served.run.settings(), &served.cache)?;
+    driver::drive(course, &served, process.as_fd(), threads);
     Ok(())
 }
 
