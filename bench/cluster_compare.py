@@ -132,18 +132,19 @@ class Bench(hosts.Bench):
 
 
 def measured_curve(box: cluster.Cluster) -> dict[int, float]:
-    """MB/s of the storage for so many threads on all hosts that read files at a time."""
+    """MB/s of the storage for so many threads on all hosts that read files at a time; the better of two looks, since whatever
+    else the machine does makes it less."""
     mounts = box.mounts[1:]
     paths = [path.relative_to(mounts[0].view) for path in sorted((mounts[0].view / "data").glob("*/*"))]
     left = iter(paths)
-    rates = {}
-    for threads, part in READ_BY.items():
+    rates = dict.fromkeys(READ_BY, 0.0)
+    for (threads, part), _ in itertools.product(READ_BY.items(), range(2)):
         chosen = itertools.islice(left, len(paths) // part)
         wanted = [mounts[at % len(mounts)].view / path for at, path in enumerate(chosen)]
         began_s = time.monotonic()
         with ThreadPoolExecutor(threads) as pool:
             read = sum(pool.map(lambda path: len(path.read_bytes()), wanted))
-        rates[threads] = read / 1e6 / (time.monotonic() - began_s)
+        rates[threads] = max(rates[threads], read / 1e6 / (time.monotonic() - began_s))
     note("the storage gives " + ", ".join(f"{rate:.1f} MB/s to {number}" for number, rate in rates.items()))
     return rates
 
@@ -279,7 +280,9 @@ def verdict(result: dict, setting: dict) -> str:
         f"{GOAL:g} times the bare program": loaders[BARE]["later_s"] / ours["later_s"] >= GOAL,
         f"a prediction within {DEVIATION_MAX:.0%}": max(map(abs, (first, later))) <= DEVIATION_MAX,
     }
-    return f"{text}. " + ", ".join(f"{what}: {'reached' if held else 'MISSED'}" for what, held in reached.items())
+    return f"{text}. Goals: " + ", ".join(
+        f"{what}: {'reached' if held else 'MISSED'}" for what, held in reached.items()
+    )
 
 
 def table(setting: dict) -> tuple[list[str], list[list[str]]]:
