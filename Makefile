@@ -143,6 +143,19 @@ bench-hosts: ## compare on four hosts (network namespaces) with a shared storage
 	"$$python" -B bench/hosts.py --rounds "$(ROUNDS)" --json "$$out/hosts.json"; \
 	if [ -e "$$out/hosts.json" ]; then python3 -B bench/hosts_plot.py "$$out/hosts.json" --output "$$out"; fi
 
+# As root, with MooseFS, SLURM and Open MPI; elsewhere it says what it needs. Without torch, the others alone.
+.PHONY: bench-cluster
+bench-cluster: ROUNDS := 1
+bench-cluster: ## compare on a cluster in a box, under SLURM, beside what the simulator predicts; as root; ROUNDS=1
+	@tools/setup.sh build tools >/dev/null
+	cargo build --release --package foresee-python --lib --package foresee-cli --bin foresee
+	@set -e; python="$(or $(FORESEE_TORCH_PYTHON),$(FORESEE_BENCH_PYTHON))"; \
+	if [ -z "$$python" ]; then python=$$(tools/setup.sh torch)/bin/python; fi; \
+	package=$$(tools/package.sh "$(BUILD_DIR)/release"); export PYTHONPATH="$$package"; \
+	out="$(BUILD_DIR)/bench"; mkdir -p "$$out"; \
+	"$$python" -B bench/cluster_compare.py --rounds "$(ROUNDS)" --json "$$out/cluster.json"; \
+	if [ -e "$$out/cluster.json" ]; then python3 -B bench/cluster_plot.py "$$out/cluster.json" --output "$$out"; fi
+
 .PHONY: bench-crates
 bench-crates: ## run the crates' own benchmarks
 	@tools/setup.sh build

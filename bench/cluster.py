@@ -68,12 +68,14 @@ class Cluster:
         self.storage: Host
         self.head: Host
         self.hosts: list[Host] = []
+        #: The head's and those of the hosts; only who made it has them.
+        self.mounts: list[moosefs.Mount] = []
 
     # --- Its life ----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def up(cls, hosts: int, mbit: int, host_mbit: int) -> Self:
-        """Makes it; whatever happens on the way is undone."""
+    def up(cls, hosts: int, mbit: int | None, host_mbit: int | None) -> Self:
+        """Makes it, with lines of so many Mbit/s, or as fast as the machine can; whatever happens on the way is undone."""
         if (network.folder_of(NAME) / "up.json").exists():
             raise SetupError("there is a cluster: tools/cluster.sh down takes it away")
         with network.locked(NAME), contextlib.ExitStack() as stack:
@@ -82,12 +84,9 @@ class Cluster:
             cluster = cls(stack.enter_context(network.Network(NAME)))
             cluster._make_hosts(hosts)
             servers = stack.enter_context(moosefs.MooseFs(cluster.storage, cluster.root / "storage"))
-            for host in [cluster.head, *cluster.hosts]:
-                servers.mount_on(host)
+            cluster.mounts = [servers.mount_on(host) for host in [cluster.head, *cluster.hosts]]
             cluster._start_slurm()
-            cluster.storage.slow_down(mbit)
-            for host in cluster.hosts:
-                host.slow_down(host_mbit)
+            cluster.slow_down(mbit, host_mbit)
             cluster._write_down()
             # From here on it stays.
             stack.pop_all()
@@ -107,6 +106,13 @@ class Cluster:
             if not Path(f"/proc/{host.holder_pid}").exists():
                 raise SetupError(f"{host.name} is gone: tools/cluster.sh down takes the rest away")
         return cluster
+
+    def slow_down(self, mbit: int | None, host_mbit: int | None) -> None:
+        """From now on the storage's line and those of hosts carry no more than this."""
+        if mbit is not None:
+            self.storage.slow_down(mbit)
+        for host in self.hosts if host_mbit is not None else []:
+            host.slow_down(host_mbit)
 
     def command(self, line: list[Any], folder: Path | None = None) -> list[str]:
         """A command on the head, where srun, sbatch and the like find this cluster."""
@@ -243,7 +249,7 @@ def remove_groups() -> None:
 
 
 @contextlib.contextmanager
-def lasting(hosts: int, mbit: int, host_mbit: int) -> Iterator[Cluster]:
+def lasting(hosts: int, mbit: int | None, host_mbit: int | None) -> Iterator[Cluster]:
     """A cluster from `with` to its end."""
     cluster = Cluster.up(hosts, mbit, host_mbit)
     try:

@@ -31,7 +31,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -86,8 +86,9 @@ class Epoch:
     line_bytes: int
     #: What hosts sent over theirs.
     between_bytes: int
-    #: What the loaders say that they read of samples from the storage; torch's does not say.
+    #: What the loaders say that they read of samples from the storage, and of other ranks; torch's does not say.
     source_bytes: int | None
+    peer_bytes: int | None
 
 
 @dataclass
@@ -116,7 +117,7 @@ class Run:
         return statistics.mean(epoch.took_s for epoch in self.later)
 
 
-def copy_dataset(source: Path, mount: moosefs.Mount, images: int) -> Data:
+def copy_dataset(source: Path, mount: moosefs.Mount, images: int, digest: Callable[[bytes], str] = digest) -> Data:
     """As many images as asked for, spread over all classes."""
     found = sorted(path for path in source.glob("*/*") if path.is_file())
     if len(found) < images:
@@ -243,11 +244,8 @@ class Bench:
         self.cluster.remount()
         run = Run(loop, loader, cached, limit_bytes)
         with contextlib.ExitStack() as stack:
-            groups = [
-                stack.enter_context(MemoryGroup(f"{NAME}-{host.what}", limit_bytes)) for host in self.cluster.hosts
-            ]
-            kind, told = self.told(loop, loader, cached, epochs)
-            line = ["hosts_rank.py", loop, kind, json.dumps({**told, "steps_max": steps_max})]
+            groups = [stack.enter_context(self.group(host, limit_bytes)) for host in self.cluster.hosts]
+            line = self.line(loop, loader, {**self.told(loop, loader, cached, epochs), "steps_max": steps_max})
             ranks = stack.enter_context(self.started(line, groups))
             with watched(*groups) as watch:
                 self.follow(ranks, run, epochs, is_whole=steps_max is None)
@@ -255,10 +253,20 @@ class Bench:
         run.load = os.getloadavg()[0]
         return run
 
+    def group(self, host: network.Host, limit_bytes: int | None) -> contextlib.AbstractContextManager[MemoryGroup]:
+        """Of the ranks of a host, from `with` to its end."""
+        return MemoryGroup(f"{NAME}-{host.what}", limit_bytes)
+
+    def line(self, loop: str, loader: str, told: dict[str, Any]) -> list[str]:
+        """What a rank is started by."""
+        kind = "torch" if is_torch(loader) else "foresee"
+        # torch warns of more workers than cores.
+        return [sys.executable, "-B", "-W", "ignore", str(HERE / "hosts_rank.py"), loop, kind, json.dumps(told)]
+
     def follow(self, ranks: Ranks, run: Run, epochs: int, is_whole: bool) -> None:
         """A run to its end."""
         ranks.all_say("ready")
-        read_bytes = 0
+        so_far = dict.fromkeys(("source_bytes", "peer_bytes"), 0)
         for number in range(epochs):
             line_bytes, between_bytes = self.cluster.sent_bytes()
             began_s = time.monotonic()
@@ -268,20 +276,21 @@ class Bench:
             line_now_bytes, between_now_bytes = self.cluster.sent_bytes()
             if is_whole:
                 self.check(run, number, said)
-            counted = [rank["source_bytes"] for rank in said]
-            source_bytes = None if None in counted else sum(counted) - read_bytes
-            read_bytes += source_bytes or 0
+            of_all = {name: sum_of(rank[name] for rank in said) for name in so_far}
+            counted = {name: None if count is None else count - so_far[name] for name, count in of_all.items()}
+            so_far = of_all
             run.epochs.append(
                 Epoch(
                     took_s,
                     max(rank["waited_s"] for rank in said),
                     line_now_bytes - line_bytes,
                     between_now_bytes - between_bytes,
-                    source_bytes,
+                    **counted,
                 )
             )
         stats = [rank["stats"] for rank in ranks.all_say("end")]
         ranks.end()
+        run.source_bytes = so_far["source_bytes"]
         if all(stats):
             run.source_bytes = sum(each["source_bytes"] for each in stats)
             run.minimum_bytes = (stats[0]["job"] or stats[0])["source_minimum_bytes"]
@@ -314,14 +323,12 @@ class Bench:
             "WORLD_SIZE": str(self.world),
             "LOCAL_WORLD_SIZE": str(self.args.ranks),
         }
-        # torch warns of more workers than cores.
-        python = [sys.executable, "-B", "-W", "ignore", HERE / line[0], *line[1:]]
         processes: list[subprocess.Popen] = []
         logs = [network.folder_of(NAME) / f"rank{rank}.log" for rank in range(self.world)]
         try:
             for rank, log in enumerate(logs):
                 host, place = divmod(rank, self.args.ranks)
-                command = groups[host].command(self.cluster.hosts[host].command(python))
+                command = groups[host].command(self.cluster.hosts[host].command(line))
                 own = {"RANK": str(rank), "LOCAL_RANK": str(place)}
                 pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
                 with log.open("wb") as errors:
@@ -338,8 +345,8 @@ class Bench:
             for process in processes:
                 process.wait()
 
-    def told(self, loop: str, loader: str, cached: float, epochs: int) -> tuple[str, dict[str, Any]]:
-        """Which of the ranks' loaders a name means, and all that it is told."""
+    def told(self, loop: str, loader: str, cached: float, epochs: int) -> dict[str, Any]:
+        """All that a rank is told for a loader."""
         args = self.args
         settings = {
             "folder": str(self.data.folder),
@@ -348,15 +355,23 @@ class Bench:
             "epochs": epochs,
             "seed": args.seed,
             "compute_ms": args.compute_ms,
+            "digest": "sha256",
+            "together": False,
         }
         if is_torch(loader):
-            return "torch", {**settings, "workers": int(loader.partition("-")[2])}
-        return "foresee", {
+            return {**settings, "workers": int(loader.partition("-")[2])}
+        return {
             **settings,
             "policy": loader,
             "tier_bytes": int(cached * self.data.total_bytes / self.world),
             "staging": {"capacity": args.staging or STAGING[loop], "threads": args.threads},
         }
+
+
+def sum_of(counts: Iterator[int | None]) -> int | None:
+    """None where one of them is not known."""
+    known = list(counts)
+    return None if None in known else sum(known)
 
 
 def is_torch(loader: str) -> bool:
@@ -422,8 +437,6 @@ def chosen_loaders(args: argparse.Namespace) -> list[str]:
 
 def summary(args: argparse.Namespace, data: Data, results: list[Run]) -> dict:
     """What was measured, and for each loop and cache the medians of the rounds."""
-    from side_by_side import machine
-
     settings = {}
     for run in results:
         settings.setdefault((run.loop, run.cached), {}).setdefault(run.loader, []).append(run)
@@ -431,21 +444,26 @@ def summary(args: argparse.Namespace, data: Data, results: list[Run]) -> dict:
         "benchmark": "hosts",
         "hosts": args.hosts,
         "ranks": args.ranks,
-        "samples": len(data.sizes),
-        "bytes": data.total_bytes,
         "mbit": args.mbit,
         "host_mbit": args.host_mbit,
         "batch": args.batch,
         "compute_ms": args.compute_ms,
         "rounds": args.rounds,
-        "machine": machine(),
-        "date": time.strftime("%Y-%m-%d"),
+        **circumstances(data),
         "settings": [
             {"loop": loop, "cached": cached, "loaders": {name: figures(runs) for name, runs in loaders.items()}}
             for (loop, cached), loaders in settings.items()
         ],
         "runs": [asdict(run) for run in results],
     }
+
+
+def circumstances(data: Data) -> dict[str, Any]:
+    """What a result says beside what it was told."""
+    from side_by_side import machine
+
+    samples = {"samples": len(data.sizes), "bytes": data.total_bytes}
+    return {**samples, "machine": machine(), "date": time.strftime("%Y-%m-%d")}
 
 
 def figures(runs: list[Run]) -> dict[str, Any]:
@@ -465,6 +483,7 @@ def figures(runs: list[Run]) -> dict[str, Any]:
         "line_bytes": later("line_bytes"),
         "between_bytes": later("between_bytes"),
         "source_bytes": later("source_bytes"),
+        "peer_bytes": later("peer_bytes"),
         "all_source_bytes": None if runs[0].source_bytes is None else max(run.source_bytes for run in runs),
         "minimum_bytes": runs[0].minimum_bytes,
     }
@@ -489,6 +508,14 @@ def verdict(result: dict, setting: dict) -> str:
     return f"{text} (goal {GOAL}: MISSED)"
 
 
+def mb(count: float | None) -> str:
+    return "" if count is None else f"{count / 1e6:,.0f}"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def title(result: dict, setting: dict) -> str:
     return f"{setting['loop']}, K = {setting['cached']:g} S"
 
@@ -496,10 +523,6 @@ def title(result: dict, setting: dict) -> str:
 def table(setting: dict) -> tuple[list[str], list[list[str]]]:
     head = ["loader", "host's memory MB", "epoch 1 s", "later s", "waited s", "line MB", "read MB", "hosts MB"]
     head += ["job MB", "minimum MB"]
-
-    def mb(count: float | None) -> str:
-        return "" if count is None else f"{count / 1e6:,.0f}"
-
     rows = [
         [
             name,
@@ -516,12 +539,24 @@ def table(setting: dict) -> tuple[list[str], list[list[str]]]:
 
 
 def conditions(result: dict) -> str:
+    return (
+        f"{dataset_and_lines(result)}; {counted(result['ranks'], 'rank')} a host; batches of {result['batch']}; "
+        f"medians of {counted(result['rounds'], 'round')}. {machine_and_date(result)}"
+    )
+
+
+def dataset_and_lines(result: dict) -> str:
+    return (
+        f"{result['samples']:,} files, {result['bytes'] / 1e6:.0f} MB; {result['hosts']} hosts, "
+        f"{result['host_mbit']} Mbit/s each; storage behind {result['mbit']} Mbit/s"
+    )
+
+
+def machine_and_date(result: dict) -> str:
     machine = result["machine"]
     return (
-        f"{result['samples']:,} files, {result['bytes'] / 1e6:.0f} MB; {result['hosts']} hosts of {result['ranks']} rank(s), "
-        f"{result['host_mbit']} Mbit/s each; storage behind {result['mbit']} Mbit/s; batches of {result['batch']}; "
-        f"medians of {result['rounds']} round(s). All on one machine: {machine['cpu']}, {machine['cores']} cores, "
-        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['system']}, {result['date']}."
+        f"All on one machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
+        f"{machine['system']}, {result['date']}."
     )
 
 
@@ -533,14 +568,25 @@ def report(result: dict) -> None:
         print(f"\n{title(result, setting)}: {verdict(result, setting)}\n{aligned(*table(setting))}")
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def common_arguments(description: str) -> argparse.ArgumentParser:
+    """What benchmarks on hosts are told alike."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folder", nargs="?", help="images in class folders; without it they are made")
     parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument("--ranks", type=int, default=1, help="on each host")
-    parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--mbit", type=int, default=400, help="of the line of the shared storage")
     parser.add_argument("--host-mbit", type=int, default=1000, help="of the line of each host")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--unlimited", action="store_true", help="all the memory there is, for a quick look")
+    parser.add_argument("--cache", type=Path, help="folder for images that are made")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    return parser
+
+
+def arguments() -> argparse.Namespace:
+    parser = common_arguments(__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=1, help="on each host")
+    parser.add_argument("--images", type=int, default=4000)
     parser.add_argument(
         "--cached", type=float, nargs="+", default=[1.02, 0.5], help="what caches of all hosts hold, of the dataset"
     )
@@ -548,34 +594,42 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--loaders", nargs="+", help="of torch-N (with N workers), nopfs and foresee")
     parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a step")
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compute-ms", type=float, default=0, help="sleep after each batch, as for an accelerator")
     parser.add_argument("--staging", help=f"a rank's staging buffer; default: {STAGING}")
     parser.add_argument("--threads", type=lambda text: int(text) if text.isdigit() else text, default=4)
-    parser.add_argument("--unlimited", action="store_true", help="all the memory there is, for a quick look")
-    parser.add_argument("--cache", type=Path, help="folder for images that are made")
-    parser.add_argument("--json", type=Path, help="file for the figures")
     return parser.parse_args()
 
 
-def main() -> None:
-    args = arguments()
-    lacking = moosefs.missing() or (None if available() else "needs a cgroup that limits memory")
-    if lacking:
-        print(f"hosts: SKIPPED: {lacking}")
+def no_groups() -> str | None:
+    return None if available() else "needs a cgroup that limits memory"
+
+
+def run_benchmark(
+    name: str,
+    args: argparse.Namespace,
+    missing: Callable[[], str | None],
+    measure: Callable[[argparse.Namespace], dict],
+    show: Callable[[dict], None],
+) -> None:
+    """Measures and shows; what keeps it from that is said in one line, and what was begun is undone."""
+    if lacking := missing():
+        print(f"{name}: SKIPPED: {lacking}")
         return
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        result = bench(args)
+        result = measure(args)
     except (Stop, network.SetupError) as error:
-        sys.exit(f"hosts: {error}")
+        sys.exit(f"{name}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
-    report(result)
+    show(result)
     if args.json:
         args.json.write_text(json.dumps(result, indent=1))
+
+
+def main() -> None:
+    run_benchmark("hosts", arguments(), lambda: moosefs.missing() or no_groups(), bench, report)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python hosts_rank.py LOOP LOADER '{"folder": ..., "epochs": ..., ...}'
 
 Lines of JSON on its output: `ready` when it could be asked for batches, `epoch` after each. It begins an epoch when it is told
-to by a line on its input, and ends when there is none any more: then whoever started it is gone.
+to by a line on its input, and ends when there is none any more: then whoever started it is gone. Where it is told to be
+`together`, it initialises MPI, and ranks take each step together.
 
 The loop `raw` hashes the bytes of each sample as it is stored. The loop `train` decodes and augments images and trains a
 small model on them with DistributedDataParallel: ranks step together, gradients go over the same lines as samples.
@@ -11,16 +12,20 @@ small model on them with DistributedDataParallel: ranks step together, gradients
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import mpi_steps
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 EDGE = 224
@@ -36,6 +41,14 @@ Seen = list[tuple[int, str]]
 def digest(sample: Any) -> str:
     """What tells one content of a sample from another; SHA-256, as processors have it built in."""
     return hashlib.sha256(sample).digest()[:DIGEST_BYTES].hex()
+
+
+def short_digest(sample: Any) -> str:
+    """The same, quick to take and in programs without a library for it."""
+    return f"{zlib.adler32(sample):08x}"
+
+
+DIGESTS = {"sha256": digest, "adler32": short_digest}
 
 
 def files(folder: Path) -> list[str]:
@@ -151,9 +164,10 @@ LOADERS = {
 # --- Loops -----------------------------------------------------------------------------------------------------------
 
 
-def raw_step(batch: Iterable[tuple[int, Any]]) -> Seen:
+def raw_step(args: SimpleNamespace) -> Callable[[Iterable[tuple[int, Any]]], Seen]:
     """Every byte is looked at."""
-    return [(index, digest(sample)) for index, sample in batch]
+    digest_of = DIGESTS[args.digest]
+    return lambda batch: [(index, digest_of(sample)) for index, sample in batch]
 
 
 def train_step(args: SimpleNamespace) -> Callable[[Any], Seen]:
@@ -192,7 +206,9 @@ def is_told_to_go_on() -> bool:
     return sys.stdin.readline() != ""
 
 
-def trained(batches: Iterable[Any], step: Callable[[Any], Seen], args: SimpleNamespace) -> tuple[Seen, float]:
+def trained(
+    batches: Iterable[Any], step: Callable[[Any], Seen], meet: Callable[[], None], args: SimpleNamespace
+) -> tuple[Seen, float]:
     """What an epoch, or the first steps of it, had, and how long the trainer waited for its batches."""
     seen: Seen = []
     waited_s, asked_s = 0.0, time.perf_counter()
@@ -201,14 +217,34 @@ def trained(batches: Iterable[Any], step: Callable[[Any], Seen], args: SimpleNam
         seen += step(batch)
         del batch
         time.sleep(args.compute_ms / 1e3)
+        meet()
         asked_s = time.perf_counter()
     return seen, waited_s + time.perf_counter() - asked_s
 
 
+def counted(stats: dict[str, Any]) -> dict[str, int | None]:
+    """Bytes so far, as a loader counts them that does: from the source, and from other ranks."""
+    origins = stats.get("origins", {})
+    peer_bytes = sum(origins[name]["bytes"] for name in ("peer", "host_peer") if name in origins)
+    return {"source_bytes": stats.get("source_bytes"), "peer_bytes": peer_bytes if stats else None}
+
+
+def place() -> dict[str, int]:
+    """Which rank this is, and of how many, by whatever started it."""
+    rank, world = ("RANK", "WORLD_SIZE") if "RANK" in os.environ else ("SLURM_PROCID", "SLURM_NTASKS")
+    return {"rank": int(os.environ[rank]), "world": int(os.environ[world])}
+
+
 def main() -> None:
     loop, kind = sys.argv[1:3]
-    args = SimpleNamespace(**json.loads(sys.argv[3]), rank=int(os.environ["RANK"]), world=int(os.environ["WORLD_SIZE"]))
-    step: Callable[[Any], Seen] = raw_step
+    args = SimpleNamespace(**json.loads(sys.argv[3]), **place())
+    with mpi_steps.together() if args.together else contextlib.nullcontext(lambda: None) as meet:
+        run(loop, kind, args, meet)
+
+
+def run(loop: str, kind: str, args: SimpleNamespace, meet: Callable[[], None]) -> None:
+    """All epochs; `meet` is called after each step."""
+    step: Callable[[Any], Seen] = raw_step(args)
     if loop == "train":
         import torch
 
@@ -219,8 +255,8 @@ def main() -> None:
     for batches in epochs:
         if not is_told_to_go_on():
             sys.exit("whoever started this rank is gone")
-        seen, waited_s = trained(batches, step, args)
-        say(event="epoch", seen=seen, waited_s=waited_s, source_bytes=stats().get("source_bytes"))
+        seen, waited_s = trained(batches, step, meet, args)
+        say(event="epoch", seen=seen, waited_s=waited_s, **counted(stats()))
     close()
     say(event="end", stats=stats())
     if loop == "train":

@@ -136,7 +136,7 @@ def into(text: str, name: str, content: str) -> str:
         re.escape(begin) + ".*?" + re.escape(end), lambda _: f"{begin}\n\n{content}\n{end}", text, flags=re.DOTALL
     )
     if count != 1:
-        sys.exit(f"bench.md has {count} places between {begin} and {end}, not one")
+        sys.exit(f"the page has {count} places between {begin} and {end}, not one")
     return replaced
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import common
+from scenario import Scenario, Tier
 
 DEVIATION_MAX = 0.10
 # Without a remainder of the samples: the bench computes as long for a small last batch as for a full one.
@@ -25,8 +26,6 @@ BATCH = 100
 STAGING_MB = 64
 STAGING_THREADS = 4
 TIER_THREADS = 2
-# What the loader does at the speed of memory is next to nothing beside the source; so it is in the scenario.
-FAST_MB_PER_S = 10_000
 
 
 @dataclass(frozen=True)
@@ -48,53 +47,24 @@ SETTINGS = [
 ]
 
 
-def curve(points: dict[int, float]) -> str:
-    return "{ " + ", ".join(f"{readers} = {rate}" for readers, rate in points.items()) + " }"
-
-
-def scenario(setting: Setting, sizes: list[int], epochs: int) -> str:
-    batch_mb = sum(sizes) / len(sizes) * BATCH / 1e6
-    compute = min(FAST_MB_PER_S, batch_mb / setting.compute_ms * 1e3) if setting.compute_ms else FAST_MB_PER_S
-    tiers = [("staging", STAGING_MB, STAGING_THREADS)]
+def scenario(setting: Setting, sizes: list[int], epochs: int) -> Scenario:
+    tiers = [Tier("staging", STAGING_MB, STAGING_THREADS)]
     if setting.cached:
-        tiers.append(("memory", setting.cached * sum(sizes) / 1e6, TIER_THREADS))
-    text = f"""
-        name = "{setting.name}"
-        [job]
-        ranks = 1
-        global_batch = {BATCH}
-        epochs = {epochs}
-        shuffle = "torch"
-        compute_mb_per_s = {compute}
-        preprocess_mb_per_s = {FAST_MB_PER_S}
-        [dataset]
-        samples = {len(sizes)}
-        size_mb = {{ file = "sizes.txt" }}
-        [system]
-        network_mb_per_s = {FAST_MB_PER_S}
-        source_link_mb_per_s = {FAST_MB_PER_S}
-        source_read_mb_per_s = {curve(setting.mb_per_s)}
-        source_latency_ms = {setting.latency_ms}
-        contention = "reads"
-        extrapolate = "clamp"
-        """
-    for name, capacity_mb, threads in tiers:
-        text += f"""
-        [[system.tier]]
-        name = "{name}"
-        capacity_mb = {capacity_mb}
-        threads = {threads}
-        read_mb_per_s = {{ 1 = {FAST_MB_PER_S} }}
-        """
-    return "\n".join(line.strip() for line in text.splitlines())
+        tiers.append(Tier("memory", setting.cached * sum(sizes) / 1e6, TIER_THREADS))
+    return Scenario(
+        setting.name,
+        [size / 1e6 for size in sizes],
+        tiers,
+        epochs=epochs,
+        global_batch=BATCH,
+        compute_ms=setting.compute_ms,
+        source_mb_per_s=setting.mb_per_s,
+        source_latency_ms=setting.latency_ms,
+    )
 
 
 def predicted(scratch: Path, setting: Setting, sizes: list[int], epochs: int) -> list[float]:
-    (scratch / "sizes.txt").write_text("".join(f"{size / 1e6:.6f}\n" for size in sizes))
-    file = scratch / f"{setting.name}.toml"
-    file.write_text(scenario(setting, sizes, epochs))
-    (result,) = common.run(scratch, "simulate", file, "--policy", "foresee")["results"]
-    return result["epochs_s"]
+    return scenario(setting, sizes, epochs).simulate(scratch, "foresee")["epochs_s"]
 
 
 def measured(scratch: Path, setting: Setting, sizes: list[int], epochs: int) -> list[float]:

@@ -170,6 +170,9 @@ ensure_browser() {
     try_packages "without a browser the tests of reports in a browser are skipped" || :
 }
 
+# What builds a program against Open MPI: its compiler comes without the headers.
+builds_mpi() { printf '#include <mpi.h>\n' | mpicc.openmpi -E -x c - >/dev/null 2>&1; }
+
 # MPI and MooseFS apart: a system that has no packages of them has the rest.
 ensure_tools() {
     packages=
@@ -182,7 +185,8 @@ ensure_tools() {
     packages=
     have mpirun.openmpi || packages=" openmpi-bin"
     have mpirun.mpich || packages="$packages mpich"
-    [ -z "$packages" ] || try_packages "without these the tests under mpirun are skipped:$packages" || :
+    builds_mpi || packages="$packages libopenmpi-dev"
+    [ -z "$packages" ] || try_packages "without these tests and programs under mpirun are skipped:$packages" || :
     # Only root can use it, so others need not install it. The names are those of bench/moosefs.py.
     [ "$(id -u)" = 0 ] || return 0
     packages=

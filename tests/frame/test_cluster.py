@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,43 +17,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests"), str(ROOT / "bench")]
 import cluster
+from clustered import BUILD_DIR, NAME, PACKAGE, SCRIPT, lasting, run, skip_without, until
 from left import left_behind, processes
+from traced import read_bytes, strace
 
-BUILD_DIR = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-PACKAGE = ROOT / os.environ.get("FORESEE_PACKAGE", BUILD_DIR / "debug" / "python")
 BINARY = ROOT / os.environ.get("FORESEE_BIN", BUILD_DIR / "debug" / "foresee")
-SCRIPT = ROOT / "tools" / "cluster.sh"
 ENDLESS = ROOT / "tests" / "slurm_endless.py"
-NAME = "foresee-cluster"
 SAMPLES, RANKS, EPOCHS = 320, 4, 3
-#: Of one size, so that what fits is easily said: 1.02 times the dataset in the tiers of all ranks.
+#: Of one size, so that what fits is easily said.
 SIZE = 20_000
-TIER_BYTES = (SAMPLES * 102 // 100 // RANKS + 1) * SIZE
-
-
-def run(*line: object, **env: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [str(word) for word in (SCRIPT, *line)],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE), **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        encoding="utf-8",
-        timeout=120,
-    )
 
 
 @pytest.fixture(scope="module")
 def up():
     """A cluster of two hosts, with a dataset on its shared storage."""
-    if (lacking := cluster.missing()) is not None:
-        pytest.skip(f"no cluster: {lacking}")
-    made = run("up", 2)
-    if "another run holds" in made.stderr or "there is a cluster" in made.stderr:
-        pytest.skip(made.stderr.strip())
-    assert made.returncode == 0, made.stderr
-    try:
-        found = cluster.Cluster.found()
+    with lasting(2) as found:
         view = found.head.view(found.shared)
         (view / "samples").mkdir()
         draw = random.Random(0)
@@ -61,22 +40,28 @@ def up():
             (view / "samples" / f"{number:04}").write_bytes(content)
         digests = [hashlib.sha256(content).hexdigest() for content in contents]
         yield SimpleNamespace(shared=found.shared, view=view, digests=digests)
-    finally:
-        ended = run("down")
-    assert ended.returncode == 0, ended.stderr
-    assert left_behind(NAME) == []
 
 
-def ranks(up: SimpleNamespace, name: str, assignment: str, *options: str) -> list[dict]:
-    """What each rank of a job under srun got."""
+def ranks(up: SimpleNamespace, name: str, percent: int, assignment: str = "order", by_mpi: bool = False) -> list[dict]:
+    """What each rank of a job under srun got, with tiers for so much of the dataset, and what it read of files."""
     (up.view / name).mkdir()
+    if not shutil.which("strace"):
+        pytest.skip("no strace: install Debian's package strace")
+    # Each rank's own log, on the disk of this machine.
+    logs = Path(f"/tmp/{NAME}") / name
+    logs.mkdir()
+    traced = ["sh", "-c", f'exec {" ".join(strace())} -o "{logs}/$SLURM_PROCID" "$@"', "traced"]
     rank = [sys.executable, "-B", ROOT / "tests" / "slurm_rank.py"]
-    told = [up.shared / "samples", up.shared / name, assignment, TIER_BYTES]
-    options = (*options, "--nodes=2", "--ntasks-per-node=2")
-    done = run("run", "srun", *options, *rank, *told, FORESEE_PEERS_SECRET="a secret of the ranks of this test")
+    told = [up.shared / "samples", up.shared / name, assignment, SAMPLES * percent // 100 // RANKS * SIZE]
+    options = ("--nodes=2", "--ntasks-per-node=2", f"--mpi={'pmix' if by_mpi else 'none'}")
+    env = {"FORESEE_PEERS_SECRET": "a secret of the ranks of this test"}
+    if by_mpi:
+        env = {"FORESEE_PEERS_TRANSPORT": "mpi"}
+    done = run("run", "srun", *options, *traced, *rank, *told, **env)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    return [json.loads((up.view / name / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
+    got = [json.loads((up.view / name / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
+    return [{**rank, "read": read_bytes(logs / str(at), r"/samples/\d+$")} for at, rank in enumerate(got)]
 
 
 def in_order() -> list[list[set[int]]]:
@@ -97,23 +82,25 @@ with tempfile.TemporaryDirectory() as folder:
     return json.loads(done.stdout)
 
 
-def check(got: list[dict], up: SimpleNamespace) -> None:
-    """Every sample once an epoch, with its bytes; the source was read once, and never again."""
+def check(got: list[dict], up: SimpleNamespace, percent: int) -> None:
+    """Every sample once an epoch, with its bytes; of the source no more was read than must be, by the kernel's account, too."""
     steps = len(got[0]["steps"]) // EPOCHS
     for epoch in range(EPOCHS):
         seen = [pair for rank in got for step in rank["steps"][epoch * steps : (epoch + 1) * steps] for pair in step]
         assert sorted(index for index, _ in seen) == list(range(SAMPLES))
         assert all(found == up.digests[index] for index, found in seen)
-    assert sum(rank["stats"]["source_bytes"] for rank in got) == SAMPLES * SIZE
-    assert {rank["stats"]["job"]["source_minimum_bytes"] for rank in got} == {SAMPLES * SIZE}
+    kept = SAMPLES * percent // 100 // RANKS * RANKS
+    minimum = SIZE * (SAMPLES + (EPOCHS - 1) * max(SAMPLES - kept, 0))
+    assert sum(sum(rank["read"].values()) for rank in got) == minimum
+    assert sum(rank["stats"]["source_bytes"] for rank in got) == minimum
+    assert {rank["stats"]["job"]["source_minimum_bytes"] for rank in got} == {minimum}
 
 
 # Those without a cluster come first: the others have one until the end.
 
 
 def test_a_cluster_whose_making_is_killed_is_taken_away():
-    if (lacking := cluster.missing()) is not None:
-        pytest.skip(f"no cluster: {lacking}")
+    skip_without()
     if left_behind(NAME):
         pytest.skip("there is a cluster")
     making = subprocess.Popen([SCRIPT, "up", "2"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -135,8 +122,7 @@ def test_a_cluster_whose_making_is_killed_is_taken_away():
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(line, said):
-    if (lacking := cluster.missing()) is not None:
-        pytest.skip(f"no cluster: {lacking}")
+    skip_without()
     if left_behind(NAME):
         pytest.skip("there is a cluster")
     done = run(*line)
@@ -144,28 +130,22 @@ def test_what_cannot_be_is_said_in_one_line(line, said):
     assert said in done.stderr
 
 
-@pytest.mark.parametrize("mpi", ["none", "pmix"])
-def test_ranks_under_srun_on_two_hosts_read_the_source_once_and_keep_the_order(up, mpi):
-    got = ranks(up, f"order-{mpi}", "order", f"--mpi={mpi}")
-    check(got, up)
+@pytest.mark.parametrize(("by_mpi", "percent"), [(False, 102), (True, 102), (True, 60)])
+def test_ranks_under_srun_on_two_hosts_read_the_source_minimum_and_keep_the_order(up, by_mpi, percent):
+    got = ranks(up, f"order-{by_mpi}-{percent}", percent, by_mpi=by_mpi)
+    check(got, up, percent)
     assert [[[index for index, _ in step] for step in rank["steps"]] for rank in got] == in_order()
     # Two ranks of a host share its memory, the others are reached over the line.
     assert all({"host_peer", "peer"} <= rank["stats"]["origins"].keys() for rank in got)
 
 
-def test_local_batches_under_srun_keep_the_set_of_each_step(up):
-    got = ranks(up, "local", "local")
-    check(got, up)
+@pytest.mark.parametrize("by_mpi", [False, True])
+def test_local_batches_under_srun_keep_the_set_of_each_step(up, by_mpi):
+    got = ranks(up, f"local-{by_mpi}", 102, "local", by_mpi)
+    check(got, up, 102)
     dealt = [sorted(index for rank in got for index, _ in rank["steps"][at]) for at in range(len(got[0]["steps"]))]
     alone = in_order()
     assert dealt == [sorted(index for rank in alone for index in rank[at]) for at in range(len(alone[0]))]
-
-
-def until(done, what: str) -> None:
-    deadline = time.monotonic() + 90
-    while not done():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
 
 
 def ranks_running() -> list[str]:
@@ -201,7 +181,7 @@ def kill_slurmstepd(job: str, hosts: list) -> None:
             continue
         if is_on_host and line.startswith("slurmstepd"):
             os.kill(int(folder.name), signal.SIGKILL)
-    until(lambda: len(ranks_running()) == RANKS // 2, "the ranks of the host did not end")
+    until(lambda: len(ranks_running()) == RANKS // 2, lambda: "the ranks of the host did not end")
     cancel(job, hosts)
 
 
@@ -223,14 +203,14 @@ def test_a_job_that_is_ended_leaves_nothing_but_a_cache_that_is_whole(up, end):
         FORESEE_PEERS_SECRET="a secret of this test",
     )
     assert sent.returncode == 0, sent.stderr
-    until(lambda: len(list((up.view / marks.name).iterdir())) == RANKS, "the ranks did not start")
+    until(lambda: len(list((up.view / marks.name).iterdir())) == RANKS, lambda: "the ranks did not start")
     assert len(ranks_running()) == RANKS
 
     end(sent.stdout.strip(), found.hosts)
 
-    until(lambda: run("run", "squeue", "--noheader").stdout == "", "the job did not end")
-    until(lambda: ranks_running() == [], "ranks were left")
-    until(lambda: around(found.hosts) == before, "something was left")
+    until(lambda: run("run", "squeue", "--noheader").stdout == "", lambda: "the job did not end")
+    until(lambda: ranks_running() == [], lambda: "ranks were left")
+    until(lambda: around(found.hosts) == before, lambda: "something was left")
     for host in found.hosts:
         verified = json.loads(host.run(BINARY, "cache", "verify", cache, "--json"))
         assert verified["whole"]

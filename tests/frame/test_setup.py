@@ -41,6 +41,7 @@ for word in "$@"; do
         chromium | strace | git | g++ | debootstrap) printf '#!/bin/sh\\n' >"$bin/$word" && chmod +x "$bin/$word" ;;
         musl-tools) printf '#!/bin/sh\\n' >"$bin/musl-gcc" && chmod +x "$bin/musl-gcc" ;;
         openmpi-bin) printf '#!/bin/sh\\n' >"$bin/mpirun.openmpi" && chmod +x "$bin/mpirun.openmpi" ;;
+        libopenmpi-dev) printf '#!/bin/sh\\n' >"$bin/mpicc.openmpi" && chmod +x "$bin/mpicc.openmpi" ;;
         mpich) printf '#!/bin/sh\\n' >"$bin/mpirun.mpich" && chmod +x "$bin/mpirun.mpich" ;;
         moosefs-master) printf '#!/bin/sh\\n' >"$bin/mfsmaster" && chmod +x "$bin/mfsmaster" ;;
         moosefs-chunkserver) printf '#!/bin/sh\\n' >"$bin/mfschunkserver" && chmod +x "$bin/mfschunkserver" ;;
@@ -287,7 +288,7 @@ def test_a_browser_that_cannot_be_installed_is_no_failure(machine):
     assert "skipped" in done.stderr.splitlines()[-1]
 
 
-MPI = " openmpi-bin mpich"
+MPI = " openmpi-bin mpich libopenmpi-dev"
 MOOSEFS = " moosefs-master moosefs-chunkserver moosefs-client iproute2"
 
 

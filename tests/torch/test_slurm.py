@@ -2,11 +2,9 @@
 
 import collections
 import json
-import os
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,41 +12,23 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests"), str(ROOT / "bench")]
-import cluster
-from left import left_behind
+from clustered import lasting
+from clustered import run as run_on_cluster
+from clustered import until as until_within
 
-BUILD_DIR = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-PACKAGE = ROOT / os.environ.get("FORESEE_PACKAGE", BUILD_DIR / "debug" / "python")
-SCRIPT = ROOT / "tools" / "cluster.sh"
-NAME = "foresee-cluster"
 IMAGES, RANKS, BATCH, EPOCHS = 96, 2, 8, 8
 STEPS = IMAGES // (RANKS * BATCH)
 WAIT_S_MAX = 240
 
 
 def run(*line: object, **env: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [str(word) for word in (SCRIPT, *line)],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE), "PYTHON": sys.executable, "OMP_NUM_THREADS": "1", **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        encoding="utf-8",
-        timeout=120,
-    )
+    return run_on_cluster(*line, **{"PYTHON": sys.executable, "OMP_NUM_THREADS": "1", **env})
 
 
 @pytest.fixture(scope="module")
 def up():
     """A cluster of two hosts, with images on its shared storage."""
-    if (lacking := cluster.missing()) is not None:
-        pytest.skip(f"no cluster: {lacking}")
-    made = run("up", 2)
-    if "another run holds" in made.stderr or "there is a cluster" in made.stderr:
-        pytest.skip(made.stderr.strip())
-    assert made.returncode == 0, made.stderr
-    try:
-        found = cluster.Cluster.found()
+    with lasting(2) as found:
         view = found.head.view(found.shared)
         draw = random.Random(0)
         for number in range(IMAGES):
@@ -56,19 +36,14 @@ def up():
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{number:03}.ppm").write_bytes(b"P6 40 40 255\n" + draw.randbytes(4800))
         yield SimpleNamespace(shared=found.shared, view=view, local=found.local)
-    finally:
-        ended = run("down")
-    assert ended.returncode == 0, ended.stderr
-    assert left_behind(NAME) == []
 
 
 def until(done, view: Path, what: str) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not done():
+    def otherwise() -> str:
         output = view / "output"
-        said = output.read_text() if output.exists() else ""
-        assert time.monotonic() < deadline, f"{what}: {said}"
-        time.sleep(0.2)
+        return f"{what}: {output.read_text() if output.exists() else ''}"
+
+    until_within(done, otherwise, WAIT_S_MAX)
 
 
 def steps_of(folder: Path) -> dict[str, list[dict]]:
