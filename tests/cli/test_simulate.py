@@ -60,9 +60,16 @@ def test_json_has_every_policy_and_every_origin(foresee):
             "stall_s",
             "first_batch_s",
             "epochs_s",
+            "hit_ratio",
+            "imbalanced_steps",
+            "steps_s",
             "reads",
             "bytes",
         }
+        assert set(result["steps_s"]) == {"p50", "p95", "p99", "max"}
+        assert 0 <= result["imbalanced_steps"] <= 1
+        # What needs no read hits nothing.
+        assert result["policy"] == "perfect" or 0 <= result["hit_ratio"] <= 1
         assert set(result["reads"]) == set(result["bytes"]) == {"source", "peer", "host_peer", "tier1", "tier2"}
         assert result["supported"] and result["reason"] is None
         assert result["total_s"] >= printed["lower_bound_s"] * 0.99

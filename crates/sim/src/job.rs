@@ -12,11 +12,12 @@ use foresee_core::model::{
 };
 use foresee_core::policy::{Assignment, Brief, Capacities};
 use foresee_core::stream::{Deal, Layout, LayoutSpec, Mark, Orders, Shuffle, StreamError, Tail};
+use foresee_core::threads::{Rule, ThreadPlan};
 use foresee_core::units::{Bytes, Rate, Seconds};
 
 use crate::scenario::{
-    AssignmentKind, ContentionKind, ExtrapolateKind, Points, Preprocess, Scenario, ScopeKind,
-    ShuffleKind, SystemSpec,
+    AssignmentKind, BalanceKind, ContentionKind, ExtrapolateKind, Points, Preprocess, Scenario,
+    ScopeKind, ShuffleKind, SystemSpec,
 };
 
 /// Why a scenario cannot run.
@@ -52,6 +53,21 @@ pub struct Job {
     pub brief: Brief,
     /// What reads cost.
     pub model: Arc<Model>,
+    /// Whether a host's threads are moved to the rank that would be late; by the predicting driver only.
+    pub balance: Balancing,
+}
+
+/// Whether, and how, a host's threads are shared among its ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balancing {
+    /// As the policy has it.
+    Policy,
+    /// Each rank has its own.
+    Off,
+    /// By this rule, whatever the policy.
+    By(Rule),
+    /// As in an earlier run, host by host.
+    Replay(Vec<ThreadPlan>),
 }
 
 impl Job {
@@ -98,6 +114,12 @@ impl Job {
             name: scenario.name.clone(),
             brief,
             model,
+            balance: match job.balance {
+                BalanceKind::Policy => Balancing::Policy,
+                BalanceKind::Off => Balancing::Off,
+                BalanceKind::Lobster => Balancing::By(Rule::Lobster),
+                BalanceKind::Foresee => Balancing::By(Rule::Foresee),
+            },
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use foresee_core::steps::{Steps, Uses};
 use foresee_core::tally::{Count, Tally};
 use serde::Serialize;
 
@@ -25,6 +26,12 @@ pub struct Outcome {
     pub first_batch_s: Option<f64>,
     /// How long each epoch took, from the end of the one before; start-up counts in the first. None if it did not run.
     pub epochs_s: Vec<f64>,
+    /// The part of the samples used that were in some tier by then, kept from before or brought in ahead of the staging buffer.
+    pub hit_ratio: Option<f64>,
+    /// The part of the steps in which one rank waited for its data for over a tenth of a step of training, and another did not.
+    pub imbalanced_steps: Option<f64>,
+    /// How long steps took: half of them at most `p50`, and so on.
+    pub steps_s: BTreeMap<String, f64>,
     /// Reads by origin, those that fill tiers included.
     pub reads: BTreeMap<String, u64>,
     /// Their bytes.
@@ -47,9 +54,31 @@ pub struct Times {
     pub epoch_ends_s: Vec<f64>,
 }
 
+/// A run, all ranks together.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran<'a> {
+    /// How many ranks.
+    pub ranks: u32,
+    /// How long it took.
+    pub times: &'a Times,
+    /// What was read.
+    pub tally: &'a Tally,
+    /// How steps went.
+    pub steps: &'a Steps,
+    /// What was there when it was used.
+    pub uses: Uses,
+}
+
 impl Outcome {
-    /// A policy that ran. `tally` is that of all ranks together.
-    pub fn ran(policy: &str, ranks: u32, times: &Times, tally: &Tally) -> Self {
+    /// A policy that ran.
+    pub fn ran(policy: &str, ran: &Ran<'_>) -> Self {
+        let Ran {
+            ranks,
+            times,
+            tally,
+            steps,
+            uses,
+        } = *ran;
         let counts = by_origin(tally);
         Self {
             policy: policy.to_owned(),
@@ -61,6 +90,9 @@ impl Outcome {
             stall_s: Some((tally.stall.0 / f64::from(ranks)).max(0.0)),
             first_batch_s: Some(times.first_batch_s),
             epochs_s: differences(&times.epoch_ends_s),
+            hit_ratio: uses.hit_ratio(),
+            imbalanced_steps: steps.imbalanced(),
+            steps_s: steps.quantiles(),
             reads: counts
                 .iter()
                 .map(|(origin, count)| (origin.clone(), count.reads))
@@ -91,6 +123,9 @@ impl Outcome {
             stall_s: None,
             first_batch_s: None,
             epochs_s: Vec::new(),
+            hit_ratio: None,
+            imbalanced_steps: None,
+            steps_s: BTreeMap::new(),
             reads: none.clone(),
             bytes: none,
             fetch_s: BTreeMap::new(),

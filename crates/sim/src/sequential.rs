@@ -18,13 +18,14 @@ use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlo
 use foresee_core::ids::{Epoch, Rank, SampleId, Step, TierId};
 use foresee_core::model::{Hosts, Model, Origin, SourceLoad};
 use foresee_core::policy::{Part, Policy, Threads};
+use foresee_core::steps::{Steps, Uses};
 use foresee_core::tally::{Event, Tally};
 use foresee_core::units::{Bytes, Pace, Seconds};
 
 use crate::copies::Copies;
 use crate::fill;
 use crate::job::Job;
-use crate::outcome::{Outcome, Times};
+use crate::outcome::{Outcome, Ran, Times};
 
 /// Runs a policy on a job. `progress` is told now and then how many accesses are done.
 pub fn run(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64)) -> Outcome {
@@ -71,6 +72,7 @@ struct RankState {
     /// How long it trained in this step.
     computed: Seconds,
     tally: Tally,
+    uses: Uses,
 }
 
 /// What ranks see of each other.
@@ -312,6 +314,7 @@ impl RankState {
         let fetched = at + took / self.stagers;
         let staged = fetched + self.stage_write * read.bytes / self.stagers;
         self.account(shared, read, took, fetched);
+        self.uses.note(read.origin);
         shared.hand_over(read, self.rank, fetched);
         self.keep(shared, read, staged);
         self.staging_clock = staged;
@@ -363,6 +366,7 @@ impl RankState {
         let fetched = self.ready + took;
         let written = fetched + shared.model.stage_write() * read.bytes;
         self.account(shared, read, took, fetched);
+        self.uses.note(read.origin);
         self.keep(shared, read, written);
         self.begin(shared, written, read.bytes);
         written
@@ -427,6 +431,8 @@ impl<'a> Run<'a> {
         let mut first_batch = self.startup;
         let mut done = 0u64;
         let mut epoch_ends_s = Vec::new();
+        let mut steps = Steps::default();
+        let mut waited = Vec::new();
         for epoch in 0..self.job.brief.orders.epochs() {
             for step in (0..layout.steps()).map(Step) {
                 let mut end = now;
@@ -452,6 +458,12 @@ impl<'a> Run<'a> {
                 for state in &mut self.ranks {
                     state.tally.record(Event::Stall(end - now - slowest));
                 }
+                let computed = self.ranks.iter().map(|state| state.computed.0);
+                let train = Seconds(computed.fold(f64::INFINITY, f64::min));
+                let waits = |state: &RankState| state.ready - now - state.computed;
+                waited.clear();
+                waited.extend(self.ranks.iter().map(waits));
+                steps.note(end - now, train, &waited);
                 now = end;
                 progress(done);
             }
@@ -468,7 +480,16 @@ impl<'a> Run<'a> {
             first_batch_s: first_batch.0,
             epoch_ends_s,
         };
-        Outcome::ran(policy, self.job.brief.hosts.ranks(), &times, &tally)
+        let mut uses = Uses::default();
+        self.ranks.iter().for_each(|state| uses.merge(state.uses));
+        let ran = Ran {
+            ranks: self.job.brief.hosts.ranks(),
+            times: &times,
+            tally: &tally,
+            steps: &steps,
+            uses,
+        };
+        Outcome::ran(policy, &ran)
     }
 }
 
@@ -503,5 +524,6 @@ fn rank_state(job: &Job, part: Part) -> RankState {
         ready: Seconds::ZERO,
         computed: Seconds::ZERO,
         tally: Tally::new(tiers),
+        uses: Uses::default(),
     }
 }

@@ -7,8 +7,8 @@ use foresee_config::InputError;
 use foresee_core::ids::SampleId;
 use foresee_core::units::Bytes;
 use foresee_sim::scenario::{
-    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario,
-    ScopeKind, Set, ShuffleKind, SizeSpec, SystemSpec, Template, TierSpec,
+    AssignmentKind, BalanceKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess,
+    Scenario, ScopeKind, Set, ShuffleKind, SizeSpec, SystemSpec, Template, TierSpec,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -24,6 +24,7 @@ drop_last = true
 seed = 1
 shuffle = "torch"
 assignment = "local"
+balance = "off"
 decoded_mb_per_mb = 6.5
 compute_mb_per_s = 100
 preprocess_mb_per_s = { 2 = 350, 1 = 200 }
@@ -114,6 +115,7 @@ fn a_file_says_every_key() {
             seed: 1,
             shuffle: ShuffleKind::Torch,
             assignment: AssignmentKind::Local,
+            balance: BalanceKind::Off,
             decoded_mb_per_mb: 6.5,
             compute_mb_per_s: 100.0,
             preprocess_mb_per_s: Preprocess::Curve(vec![(1, 200.0), (2, 350.0)]),
@@ -214,7 +216,7 @@ fn unknown_keys_are_answered_with_the_right_one_or_its_place() {
             "epochs = 10",
             "epochs = 10\nwarmup = 3",
             ": job.warmup: unknown key; the keys here are ranks, ranks_per_host, global_batch, epochs, drop_last, \
-             seed, shuffle, assignment, compute_mb_per_s, preprocess_mb_per_s, decoded_mb_per_mb",
+             seed, shuffle, assignment, balance, compute_mb_per_s, preprocess_mb_per_s, decoded_mb_per_mb",
         ),
         (
             "[job]",
@@ -245,7 +247,7 @@ fn unknown_keys_are_answered_with_the_right_one_or_its_place() {
             "[job]",
             "[job]\n\"a\\nb\" = 1",
             ": job.\"a\\nb\": unknown key; the keys here are ranks, ranks_per_host, global_batch, epochs, drop_last, \
-             seed, shuffle, assignment, compute_mb_per_s, preprocess_mb_per_s, decoded_mb_per_mb",
+             seed, shuffle, assignment, balance, compute_mb_per_s, preprocess_mb_per_s, decoded_mb_per_mb",
         ),
         (
             "name = \"small\"",
@@ -403,7 +405,7 @@ fn wrong_types_are_named_with_the_wanted_one() {
     assert_eq!(
         line(read("name = \"x\"\njob = 3", &[])),
         "dir/x.toml: job: found a whole number (3), wanted a table; its keys are ranks, ranks_per_host, \
-         global_batch, epochs, drop_last, seed, shuffle, assignment, compute_mb_per_s, preprocess_mb_per_s, decoded_mb_per_mb"
+         global_batch, epochs, drop_last, seed, shuffle, assignment, balance, compute_mb_per_s, preprocess_mb_per_s, decoded_mb_per_mb"
     );
     let (without_tiers, _) = VALID.split_once("[[system.tier]]").unwrap();
     assert_eq!(

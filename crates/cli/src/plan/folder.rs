@@ -10,8 +10,8 @@ use clap::ValueEnum;
 use foresee_config::{Config, Environment, Given, Resolved, Scope, Threads, Tier, TierKind};
 use foresee_core::catalog::Catalog;
 use foresee_sim::scenario::{
-    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario,
-    ScopeKind, ShuffleKind, SizeSpec, SystemSpec, TierSpec,
+    AssignmentKind, BalanceKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess,
+    Scenario, ScopeKind, ShuffleKind, SizeSpec, SystemSpec, TierSpec,
 };
 
 use super::Subject;
@@ -241,6 +241,7 @@ fn scenario(
             Some(Shuffle::Torch) => ShuffleKind::Torch,
         },
         assignment: AssignmentKind::Order,
+        balance: BalanceKind::Policy,
         decoded_mb_per_mb: 1.0,
         compute_mb_per_s: options.compute_mb_per_s.unwrap_or(COMPUTE_MB_PER_S),
         preprocess_mb_per_s: Preprocess::PerThread(PREPROCESS_MB_PER_S),

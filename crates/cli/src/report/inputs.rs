@@ -1,8 +1,8 @@
 //! A scenario's values as keys and texts. Each struct is taken apart by name, so that a new value cannot be forgotten.
 
 use foresee_sim::scenario::{
-    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Points, Preprocess,
-    Scenario, ScopeKind, ShuffleKind, SizeSpec, SystemSpec, TierSpec,
+    AssignmentKind, BalanceKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Points,
+    Preprocess, Scenario, ScopeKind, ShuffleKind, SizeSpec, SystemSpec, TierSpec,
 };
 
 use super::format::{count, plain};
@@ -34,6 +34,7 @@ fn add_job(rows: &mut Vec<(String, String)>, job: &JobSpec) {
         seed,
         shuffle,
         assignment,
+        balance,
         decoded_mb_per_mb,
         compute_mb_per_s,
         preprocess_mb_per_s,
@@ -41,6 +42,12 @@ fn add_job(rows: &mut Vec<(String, String)>, job: &JobSpec) {
     let assignment = match assignment {
         AssignmentKind::Order => "order",
         AssignmentKind::Local => "local",
+    };
+    let balance = match balance {
+        BalanceKind::Policy => "policy",
+        BalanceKind::Off => "off",
+        BalanceKind::Lobster => "lobster",
+        BalanceKind::Foresee => "foresee",
     };
     let shuffle = match shuffle {
         ShuffleKind::Feistel => "feistel",
@@ -62,6 +69,7 @@ fn add_job(rows: &mut Vec<(String, String)>, job: &JobSpec) {
     add("seed", seed.to_string());
     add("shuffle", shuffle.to_owned());
     add("assignment", assignment.to_owned());
+    add("balance", balance.to_owned());
     add("decoded_mb_per_mb", decoded_mb_per_mb.to_string());
     add("compute_mb_per_s", megabytes_per_s(*compute_mb_per_s));
     add("preprocess_mb_per_s", preprocess);

@@ -51,6 +51,10 @@ pub struct Lanes {
     served: Vec<Served>,
     /// More than so many that stage at a time are of no use, whosever they are.
     staging_most: Option<u32>,
+    /// So many threads have something to do at a time, where a host's are shared among its ranks.
+    permits: Option<u32>,
+    /// Threads of the staging buffer before any were shared.
+    brought: u32,
 }
 
 impl Lanes {
@@ -66,10 +70,13 @@ impl Lanes {
         };
         let served: Vec<Served> = threads.into_iter().map(idle).collect();
         assert!(!served.is_empty(), "a rank has a staging buffer");
+        let brought = served[0].threads;
         Self {
+            brought,
             whose,
             served,
             staging_most: None,
+            permits: None,
         }
     }
 
@@ -106,13 +113,54 @@ impl Lanes {
 
     /// Whether any thread of the rank is idle.
     fn has_idle(&self) -> bool {
-        let busy: u32 = self.served.iter().map(|lane| lane.busy).sum();
-        busy < self.all_threads()
+        self.all_busy() < self.all_threads()
     }
 
     /// How many threads the rank has.
     pub fn all_threads(&self) -> u32 {
-        self.served.iter().map(|lane| lane.threads).sum()
+        let own = self.served.iter().map(|lane| lane.threads).sum();
+        match self.whose {
+            Threads::OfLanes => own,
+            Threads::OfRank => self.permits.unwrap_or(own),
+        }
+    }
+
+    /// How many it has by its lanes' numbers, whatever it has of its host's.
+    pub fn own_threads(&self) -> u32 {
+        match self.whose {
+            Threads::OfLanes => self.brought,
+            Threads::OfRank => self.served.iter().map(|lane| lane.threads).sum(),
+        }
+    }
+
+    /// How many of them are at work.
+    pub fn all_busy(&self) -> u32 {
+        self.served.iter().map(|lane| lane.busy).sum()
+    }
+
+    /// How many of those that can be shared are at work.
+    pub fn shareable_busy(&self) -> u32 {
+        match self.whose {
+            Threads::OfLanes => self.served[0].busy,
+            Threads::OfRank => self.all_busy(),
+        }
+    }
+
+    /// From now on the rank has so many of its host's threads, where these are shared. Those that are at work beyond that
+    /// end what they do. Where lanes have their own, it is the staging buffer that has more or fewer.
+    pub fn permit(&mut self, threads: u32) {
+        match self.whose {
+            Threads::OfLanes => self.resize(Lane::Staging, threads),
+            Threads::OfRank => self.permits = Some(threads),
+        }
+    }
+
+    /// How many of the rank's threads can be shared among the ranks of its host.
+    pub fn shareable(&self) -> u32 {
+        match self.whose {
+            Threads::OfLanes => self.served[0].threads,
+            Threads::OfRank => self.all_threads(),
+        }
     }
 
     /// How many threads each lane has, the staging buffer's first.
@@ -274,6 +322,23 @@ mod tests {
         lanes.limit_staging(None);
         assert!(lanes.has_thread_for_any());
         assert_eq!(lanes.next(), Some(Lane::Staging));
+    }
+
+    #[test]
+    fn permits_are_what_a_rank_has_of_its_hosts_threads() {
+        let mut lanes = Lanes::new(Threads::OfRank, [2, 2]);
+        assert_eq!(lanes.shareable(), 4);
+        lanes.permit(6);
+        assert_eq!(begin_all(&mut lanes), [Lane::Staging; 6]);
+        lanes.permit(1);
+        (0..5).for_each(|_| lanes.end(Lane::Staging));
+        assert_eq!((lanes.next(), lanes.all_busy()), (None, 1));
+        lanes.end(Lane::Staging);
+        assert_eq!(begin_all(&mut lanes), [Lane::Staging]);
+        let mut papers = Lanes::new(Threads::OfLanes, [2, 1]);
+        assert_eq!(papers.shareable(), 2);
+        papers.permit(1);
+        assert_eq!(begin_all(&mut papers), [Lane::Staging, MEMORY]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod keeper;
 pub mod lanes;
 mod pool;
 mod reuse;
+mod scout;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use self::ahead::{Ahead, Upcoming};
 use self::keeper::Keeper;
 use self::pool::Space;
+pub use self::scout::Scout;
 use crate::foresight::When;
 use crate::homes::Home;
 use crate::ids::{Epoch, SampleId, TierId};

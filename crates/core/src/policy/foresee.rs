@@ -20,12 +20,17 @@ use crate::foresight::{By, Favourite, Foresight};
 use crate::homes::Homes;
 use crate::ids::{Epoch, Position, Rank, SampleId};
 use crate::stream::{Mark, Orders};
+use crate::threads::Rule;
 
 pub(super) struct Foresee;
 
 impl Policy for Foresee {
     fn name(&self) -> &'static str {
         "foresee"
+    }
+
+    fn balances(&self) -> Option<Rule> {
+        Some(Rule::Foresee)
     }
 
     fn work(&self, brief: &Brief, ranks: Range<u32>) -> Vec<Work> {

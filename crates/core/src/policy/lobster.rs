@@ -6,12 +6,17 @@
 use super::placement::Room;
 use super::{Brief, Keeping, Part, Parts, Policy, Routes, Share, Unsupported};
 use crate::foresight::Foresight;
+use crate::threads::Rule;
 
 pub(super) struct Lobster;
 
 impl Policy for Lobster {
     fn name(&self) -> &'static str {
         "lobster"
+    }
+
+    fn balances(&self) -> Option<Rule> {
+        Some(Rule::Lobster)
     }
 
     fn parts<'a>(&self, brief: &'a Brief, _: &'a [Share]) -> Result<Parts<'a>, Unsupported> {

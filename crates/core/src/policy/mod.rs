@@ -37,6 +37,7 @@ use crate::ids::{Rank, SampleId, TierId};
 use crate::model::{Origin, Paces};
 use crate::stream::Orders;
 use crate::tally::Count;
+use crate::threads::Rule;
 use crate::tier_map::TierMap;
 use crate::units::Bytes;
 
@@ -268,6 +269,11 @@ pub trait Policy: Sync {
     /// Whether a rank may train on other samples than the order says, and some samples are not used at all.
     fn substitutes(&self) -> bool {
         false
+    }
+
+    /// How the threads of a host are moved to the rank that would be late, if they are.
+    fn balances(&self) -> Option<Rule> {
+        None
     }
 
     /// What these ranks work out for all, rank by rank. What one rank finds does not depend on who is asked with it; but

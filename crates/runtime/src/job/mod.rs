@@ -37,7 +37,7 @@
 //!
 //! - `spec`: what a job is made from; `error`: what can be wrong with it; `handed`: what is asked for and handed over.
 //! - `shared`: what threads share, and the one place that locks and wakes; `state`: the roles behind the lock, and what
-//!   concerns several of them: `course` (`slots`, `awaiting`, `shelf`), `loans`, `wants`, `ledger`, `threads`, `window`.
+//!   concerns several of them: `course` (`slots`, `awaiting`, `shelf`), `loans`, `wants`, `ledger`; core's `crew` and `window`.
 //!   A transition returns whom to `wake`.
 //! - `dealings`: with other ranks; `peers`: asking them for samples; `holding`: holding samples for them; `serving`: the part
 //!   of it that is done without the lock; `chores`: what of that waits for disks; `post`, `outbox`: what is said and handed to them; `lingering`: the end; `sharing`: memory of one host.
@@ -87,10 +87,8 @@ mod stores;
 mod task;
 #[cfg(test)]
 mod tests;
-mod threads;
 mod wake;
 mod wants;
-mod window;
 mod work;
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -26,6 +26,11 @@ const POLLS_MAX: usize = 256;
 /// How far behind what it wants the trainer reads, while threads are busy with that: they may have lost their core.
 const OWN_AHEAD: u64 = 64;
 
+/// What the window calls now.
+fn passed_since(began: Instant) -> Seconds {
+    Seconds(began.elapsed().as_secs_f64())
+}
+
 /// Why there is no more to poll for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Polled {
@@ -258,12 +263,14 @@ impl State {
             Next::Read(read) => Due::Read(read),
             Next::Await(awaited) => Due::Await(awaited),
             Next::Full => {
-                self.window.note_full();
+                let began = self.began;
+                self.window.note_full(|| passed_since(began));
                 return Err(Polled::Full);
             }
             Next::Done => return Err(Polled::Enough),
         };
-        self.window.note_room();
+        let began = self.began;
+        self.window.note_room(|| passed_since(began));
         self.evict(stores);
         Ok(due)
     }

@@ -23,15 +23,15 @@ use super::state::State;
 use super::stores::Stores;
 use super::task::Fetch;
 use super::tests::{SAMPLE, SAMPLES, come, spec};
-use super::threads::{Choice, Crew};
 use super::wake::Wake;
-use super::window::Window;
 use super::{Job, JobSpec};
 use crate::peers::Counts;
 use crate::pool::Pool;
 use crate::tier::{Arrived, Kept, Shared, Stay};
 use crate::transport::memory::{End, Network};
 use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive, Transport};
+use foresee_core::threads::crew::{Choice, Crew};
+use foresee_core::threads::window::Window;
 
 const RANKS: u32 = 3;
 const EPOCHS: u32 = 3;

@@ -26,8 +26,6 @@ use super::shared::{Parts, Shared};
 use super::shelf::Shelf;
 use super::state::{Ended, State};
 use super::stores::{Grant, Stores, aside};
-use super::threads::{Choice, Crew};
-use super::window::Window;
 use super::{Began, CLOSE_MAX, Job, JobSpec};
 use crate::arena::{Arena, Keeps};
 use crate::dataset::Dataset;
@@ -36,6 +34,8 @@ use crate::peers::Bringers;
 use crate::pool::Pool;
 use crate::tier::{self, DiskSpec, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
+use foresee_core::threads::crew::{Choice, Crew};
+use foresee_core::threads::window::Window;
 
 /// Staged ahead to begin with, at least: little, as memory that nobody has touched yet may be slower than the storage.
 const WINDOW_BYTES: u64 = 8 << 20;

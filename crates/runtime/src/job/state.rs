@@ -21,12 +21,12 @@ use super::peer_stats::Report;
 use super::slots::{Failure, Slot};
 use super::stores::Stores;
 use super::task::{Doer, Fetch, Ticket};
-use super::threads::Crew;
 use super::wake::{Call, Wake};
 use super::wants::Wants;
-use super::window::Window;
 use crate::arena::{Block, Piece};
 use crate::tier::{Arrived, Kept, Secured, Tier};
+use foresee_core::threads::crew::Crew;
+use foresee_core::threads::window::Window;
 
 /// The state of a job that runs.
 pub(super) struct State {
@@ -37,6 +37,8 @@ pub(super) struct State {
     pub(super) crew: Crew,
     /// How much is staged ahead at most, and whether that was reached since the trainer waited last.
     pub(super) window: Window,
+    /// What the window's time counts from.
+    pub(super) began: Instant,
     /// With other ranks; none without peers.
     pub(super) dealings: Option<Dealings>,
     /// Samples that are being written to a tier's files, by threads that do not have the lock.
@@ -80,6 +82,7 @@ impl State {
             ledger: Ledger::new(tiers),
             crew,
             window,
+            began: Instant::now(),
             dealings: None,
             writing: 0,
             ended: None,
@@ -208,7 +211,7 @@ impl State {
                 part,
                 instead,
             } => {
-                self.crew.end(ticket.doer);
+                self.crew.end(ticket.doer.lane());
                 if !self.course.is_of(&ticket) {
                     return Wake::NOBODY;
                 }
@@ -242,7 +245,7 @@ impl State {
     ) -> Wake {
         let read = &ticket.read;
         let mut wake = self.account(read, done, stores);
-        self.crew.end(ticket.doer);
+        self.crew.end(ticket.doer.lane());
         if !self.course.is_of(ticket) {
             return wake;
         }
@@ -268,7 +271,7 @@ impl State {
     ) -> (bool, Wake) {
         let wake = self.account(&ticket.read, done, stores);
         if !self.course.is_of(ticket) {
-            self.crew.end(ticket.doer);
+            self.crew.end(ticket.doer.lane());
             return (false, wake);
         }
         self.writing += 1;
@@ -276,7 +279,7 @@ impl State {
     }
 
     fn written(&mut self, ticket: &Ticket, kept: bool, stores: &Stores) -> Wake {
-        self.crew.end(ticket.doer);
+        self.crew.end(ticket.doer.lane());
         self.writing -= 1;
         // Who is about to move waits for that.
         let mut wake = Wake::TRAINER.when(self.writing == 0) | Wake::ANOTHER;
@@ -297,7 +300,7 @@ impl State {
 
     /// A read that the trainer began is left to a thread after all.
     fn left(&mut self, fetch: Fetch, failed: bool) -> Wake {
-        self.crew.end(fetch.ticket.doer);
+        self.crew.end(fetch.ticket.doer.lane());
         if failed {
             self.crew.doubt_quickness();
         }

@@ -50,6 +50,16 @@ pub(super) enum Doer {
     Trainer,
 }
 
+impl Doer {
+    /// The lane that a thread serves by it; none for the trainer.
+    pub(super) fn lane(self) -> Option<Lane> {
+        match self {
+            Self::Thread(lane) => Some(lane),
+            Self::Trainer => None,
+        }
+    }
+}
+
 /// How this driver carries a read out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {

@@ -20,15 +20,15 @@ use super::polling::Polled;
 use super::state::State;
 use super::stores::Stores;
 use super::task::{Doer, Fetch, Raw, Ticket, Way};
-use super::threads::{Choice, Crew};
 use super::wake::Wake;
-use super::window::Window;
 use super::{Asked, Images, Job, JobSpec, OnError};
 use crate::arena::Piece;
 use crate::pool::Pool;
 use crate::source::{ReadError, Source};
 use crate::stamp::Stamp;
 use crate::tier::{Arrived, Secured, Stay, check_may_write};
+use foresee_core::threads::crew::{Choice, Crew};
+use foresee_core::threads::window::Window;
 
 pub(super) const SAMPLE: u64 = 100;
 pub(super) const SAMPLES: u32 = 20;

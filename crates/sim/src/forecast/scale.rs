@@ -144,6 +144,8 @@ impl Small {
             epochs: tallies,
             epoch_ends_s: ends,
             stall_by,
+            late: _,
+            threads: _,
         } = detailed;
         let seconds = |value: Option<f64>| value.unwrap_or(0.0);
         let startup_s = seconds(outcome.startup_s);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use foresee_core::tally::Tally;
+use foresee_core::threads::ThreadPlan;
 
 use crate::outcome::Outcome;
 
@@ -19,6 +20,10 @@ pub struct Detailed {
     /// The stall by what the trainer's next sample was doing meanwhile, mean over ranks: `source`, `peer`, `host_peer`,
     /// `tierN` while it was fetched, or waited to be fetched, from there; `preprocess` while it was decoded and staged.
     pub stall_by: BTreeMap<String, f64>,
+    /// By rank: steps in which it was late while another was not; empty where there was none.
+    pub late: Vec<u64>,
+    /// Who had how many of a host's threads, host by host; of hosts whose ranks share them.
+    pub threads: Vec<ThreadPlan>,
 }
 
 impl Detailed {
@@ -29,6 +34,8 @@ impl Detailed {
             epochs: Vec::new(),
             epoch_ends_s: Vec::new(),
             stall_by: BTreeMap::new(),
+            late: Vec::new(),
+            threads: Vec::new(),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! decoding, or into a tier. A rank polls its idle threads whenever something of its own changes, and what waits for a
 //! sample goes on when it arrives. What the threads do is in `reads`; here are events, steps and trainers.
 
+mod balance;
 mod detailed;
 mod rank;
 mod reads;
@@ -22,9 +23,11 @@ use foresee_core::engine::Consumed;
 use foresee_core::ids::{Rank, SampleId, Step, TierId};
 use foresee_core::model::Model;
 use foresee_core::policy::{Part, Policy};
+use foresee_core::steps::{Steps, Uses};
 use foresee_core::tally::{Event, Tally};
 use foresee_core::units::{Bytes, Seconds};
 
+use self::balance::Sharing;
 use self::rank::{RankState, Staged, Trainer};
 use self::reads::{Doer, Task};
 use self::sight::Sight;
@@ -33,7 +36,7 @@ use self::waiting::Waiting;
 use crate::copies::Copies;
 use crate::fill;
 use crate::job::Job;
-use crate::outcome::{Outcome, Times};
+use crate::outcome::{Outcome, Ran, Times};
 
 pub use self::detailed::Detailed;
 
@@ -46,7 +49,7 @@ pub fn run(job: &Job, policy: &dyn Policy, progress: impl FnMut(u64)) -> Outcome
 pub fn run_detailed(job: &Job, policy: &dyn Policy, mut progress: impl FnMut(u64)) -> Detailed {
     progress(0);
     match policy.plan(&job.brief) {
-        Ok(parts) => Prediction::new(job, parts).finish(policy.name(), &mut progress),
+        Ok(parts) => Prediction::new(job, policy, parts).finish(policy.name(), &mut progress),
         Err(reason) => Detailed::without_run(Outcome::unsupported(
             policy.name(),
             reason.0,
@@ -89,10 +92,14 @@ struct Prediction<'a> {
     in_first_step: bool,
     at_barrier: u32,
     filled: Tally,
+    sharing: Sharing,
+    steps: Steps,
+    /// Work space: how long each rank waited in a step.
+    waited: Vec<Seconds>,
 }
 
 impl<'a> Prediction<'a> {
-    fn new(job: &'a Job, parts: Vec<Part>) -> Self {
+    fn new(job: &'a Job, policy: &dyn Policy, parts: Vec<Part>) -> Self {
         let brief = &job.brief;
         let tiers = brief.system.tiers.len();
         let mut copies = Copies::for_plan(brief, &parts);
@@ -113,6 +120,9 @@ impl<'a> Prediction<'a> {
             job,
             model: Arc::clone(&job.model),
             source: Source::new(Arc::clone(&job.model), brief.hosts.ranks()),
+            sharing: Sharing::new(job, policy, &ranks),
+            steps: Steps::default(),
+            waited: Vec::new(),
             ranks,
             copies,
             waiting: Waiting::default(),
@@ -164,8 +174,19 @@ impl<'a> Prediction<'a> {
             .iter()
             .map(|(_, end)| end.since(&std::mem::replace(&mut before, end.clone())))
             .collect();
-        let outcome = Outcome::ran(policy, ranks, &times, &tally);
+        let mut uses = Uses::default();
+        self.ranks.iter().for_each(|state| uses.merge(state.uses));
+        let ran = Ran {
+            ranks,
+            times: &times,
+            tally: &tally,
+            steps: &self.steps,
+            uses,
+        };
+        let outcome = Outcome::ran(policy, &ran);
         Detailed {
+            late: self.steps.late().to_vec(),
+            threads: self.sharing.plans(),
             stall_by: causes.of(outcome.stall_s.unwrap_or(0.0)),
             outcome,
             epochs,
@@ -186,6 +207,7 @@ impl<'a> Prediction<'a> {
     fn run_step(&mut self, step: Step) {
         let began = self.now;
         self.at_barrier = 0;
+        self.balance(step);
         for rank in self.job.brief.hosts.all() {
             let left = self.job.brief.layout.local_len(rank, step);
             let state = &mut self.ranks[rank.index()];
@@ -204,6 +226,20 @@ impl<'a> Prediction<'a> {
         for state in &mut self.ranks {
             state.tally.record(Event::Stall(self.now - began - slowest));
         }
+        self.note_step(began);
+    }
+
+    /// Counts a step that began then.
+    fn note_step(&mut self, began: Seconds) {
+        let computed = self.ranks.iter().map(|state| state.computed.0);
+        let train = Seconds(computed.fold(f64::INFINITY, f64::min));
+        let waited = self.ranks.iter().map(|state| match state.trainer {
+            Trainer::AtBarrier { since } => since - began - state.computed,
+            Trainer::Training { .. } | Trainer::Reading | Trainer::Waiting { .. } => Seconds::ZERO,
+        });
+        self.waited.clear();
+        self.waited.extend(waited);
+        self.steps.note(self.now - began, train, &self.waited);
     }
 
     /// Lets the next thing happen.
@@ -263,7 +299,7 @@ impl<'a> Prediction<'a> {
             return;
         };
         if state.left == 0 {
-            state.trainer = Trainer::AtBarrier;
+            state.trainer = Trainer::AtBarrier { since: self.now };
             self.at_barrier += 1;
             return;
         }

@@ -10,6 +10,7 @@ use foresee_core::engine::{Awaited, Engine};
 use foresee_core::ids::TierId;
 use foresee_core::model::Origin;
 use foresee_core::policy::Part;
+use foresee_core::steps::Uses;
 use foresee_core::tally::Tally;
 use foresee_core::units::{Bytes, Seconds};
 
@@ -32,7 +33,7 @@ pub(super) enum Trainer {
     /// It waits for its next sample.
     Waiting { since: Seconds },
     /// Its step is done.
-    AtBarrier,
+    AtBarrier { since: Seconds },
 }
 
 /// An awaited sample that may be there, by its place: what the trainer needs first is read first.
@@ -70,6 +71,7 @@ pub(super) struct RankState {
     /// How long it trained in this step.
     pub(super) computed: Seconds,
     pub(super) tally: Tally,
+    pub(super) uses: Uses,
     pub(super) causes: Causes,
 }
 
@@ -87,9 +89,12 @@ impl RankState {
             ready: VecDeque::new(),
             first_place: 0,
             left: 0,
-            trainer: Trainer::AtBarrier,
+            trainer: Trainer::AtBarrier {
+                since: Seconds::ZERO,
+            },
             computed: Seconds::ZERO,
             tally: Tally::new(tiers),
+            uses: Uses::default(),
             causes: Causes::new(tiers),
         }
     }

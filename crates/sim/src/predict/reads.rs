@@ -181,6 +181,9 @@ impl Prediction<'_> {
         if let Origin::Tier(tier) = read.origin {
             state.end_reading(tier);
         }
+        if !matches!(doer, Doer::Tier(_)) {
+            state.uses.note(read.origin);
+        }
         let write = match doer {
             Doer::Tier(tier) => self.model.tier_write(tier),
             Doer::Staging { .. } => {
@@ -248,6 +251,7 @@ impl Prediction<'_> {
             self.wake(read.sample);
         }
         self.poll(rank);
+        self.go_on_moving(rank);
     }
 
     /// Whoever waits for a sample asks again.

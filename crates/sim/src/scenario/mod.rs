@@ -88,6 +88,8 @@ pub struct JobSpec {
     pub shuffle: ShuffleKind,
     /// Who trains on which sample of a global batch.
     pub assignment: AssignmentKind,
+    /// Whether a host's threads go to the rank that would be late.
+    pub balance: BalanceKind,
     /// How large a sample is once decoded, for each MB that is read: what it takes of the staging buffer.
     pub decoded_mb_per_mb: f64,
     /// What one rank trains a second.
@@ -112,6 +114,20 @@ pub enum AssignmentKind {
     Order,
     /// Who holds it, as far as batches stay even.
     Local,
+}
+
+/// Whether a host's threads go to the rank that would be late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BalanceKind {
+    /// As the policy has it: `lobster` and `foresee` do.
+    #[default]
+    Policy,
+    /// No: each rank has its own.
+    Off,
+    /// By Lobster's Algorithm 1, whatever the policy.
+    Lobster,
+    /// The next one to the latest rank, whatever the policy.
+    Foresee,
 }
 
 /// How fast one rank decodes.

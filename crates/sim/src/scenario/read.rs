@@ -9,8 +9,8 @@ use toml::Value;
 use super::curve::{BY_READERS, BY_THREADS, RATE};
 use super::schema::{DATASET, JOB, SIZE, SYSTEM, TIER, TOP};
 use super::{
-    AssignmentKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess, Scenario,
-    ScopeKind, ShuffleKind, SizeSpec, SystemSpec, TierSpec, sizes,
+    AssignmentKind, BalanceKind, ContentionKind, DatasetSpec, ExtrapolateKind, JobSpec, Preprocess,
+    Scenario, ScopeKind, ShuffleKind, SizeSpec, SystemSpec, TierSpec, sizes,
 };
 
 const RANKS_MAX: u64 = 1 << 16;
@@ -111,6 +111,19 @@ fn job(section: &Section<'_>) -> Result<JobSpec, InputError> {
                 ("local", AssignmentKind::Local),
             ],
         )?,
+        balance: if section.has("balance") {
+            section.choice(
+                "balance",
+                &[
+                    ("policy", BalanceKind::Policy),
+                    ("off", BalanceKind::Off),
+                    ("lobster", BalanceKind::Lobster),
+                    ("foresee", BalanceKind::Foresee),
+                ],
+            )?
+        } else {
+            BalanceKind::Policy
+        },
         decoded_mb_per_mb: if section.has("decoded_mb_per_mb") {
             section.number("decoded_mb_per_mb", &EXPANSION)?
         } else {

@@ -36,6 +36,11 @@ pub(super) const JOB: Keys = Keys {
         key("seed", "1", "the seed"),
         key("shuffle", r#""feistel""#, "the shuffle"),
         key("assignment", r#""order""#, "the assignment"),
+        key(
+            "balance",
+            r#""policy""#,
+            "whether a host's threads go to the rank that would be late",
+        ),
         key("compute_mb_per_s", "100", "what one rank trains in MB/s"),
         key(
             "preprocess_mb_per_s",

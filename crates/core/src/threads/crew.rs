@@ -1,13 +1,11 @@
-//! A job's loader threads. Which lane each serves next is [`Lanes`]' to say, as in the simulator; here is what only a loader
-//! can know: how many threads are of use where nobody said, by what reads are like, and which reads the trainer does itself.
-//! A read that sleeps leaves its core idle, so more threads are of use, and there is latency to hide; one that copies from
-//! the page cache does not.
+//! A rank's loader threads. Which lane each serves next is [`Lanes`]' to say; here is how many are of use where nobody said, by
+//! what reads are like, and which reads the trainer does itself. A read that sleeps leaves its core idle, so more threads are
+//! of use, and there is latency to hide; one that copies from the page cache does not. A driver measures some of its reads
+//! ([`Crew::measures_next`]) and tells how long they took and slept.
 
-use foresee_core::engine::Lane;
-use foresee_core::engine::lanes::Lanes;
-use foresee_core::policy::Threads;
-
-use super::task::Doer;
+use crate::engine::Lane;
+use crate::engine::lanes::Lanes;
+use crate::policy::Threads;
 
 /// More threads than this never helped a storage that was tried: cold files are fastest with 16.
 const AUTO_MAX: u32 = 32;
@@ -30,11 +28,11 @@ const SLOW_S: f64 = 0.002;
 /// The most looks that are asked for before reads are believed to be quick.
 const DOUBT_MAX: u32 = 1 << 16;
 
-/// The loader threads of a job, and what they do.
+/// The loader threads of a rank, and what they do.
 #[derive(Clone, Debug)]
-pub(super) struct Crew {
+pub struct Crew {
     /// What each thread does, and what is to be done next. Reads end by [`Crew::end`].
-    pub(super) lanes: Lanes,
+    pub lanes: Lanes,
     /// Cores that are this rank's.
     cores: u32,
     choice: Choice,
@@ -51,7 +49,7 @@ pub(super) struct Crew {
 
 /// Who chooses how many threads the staging buffer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Choice {
+pub enum Choice {
     /// Somebody has said.
     Fixed,
     /// We do, by what reads are like.
@@ -78,7 +76,7 @@ impl Reads {
 
 impl Crew {
     /// So many threads by lane, the staging buffer's first and to begin with where that is ours to choose.
-    pub(super) fn new(
+    pub fn new(
         whose: Threads,
         threads: impl IntoIterator<Item = u32>,
         cores: u32,
@@ -98,40 +96,40 @@ impl Crew {
     }
 
     /// How many threads the job can use at present.
-    pub(super) fn most(&self) -> u32 {
+    pub fn most(&self) -> u32 {
         self.lanes.all_threads()
     }
 
     /// How many threads each lane has at present, the staging buffer's first.
-    pub(super) fn by_lane(&self) -> Vec<u32> {
+    pub fn by_lane(&self) -> Vec<u32> {
         self.lanes.threads().collect()
     }
 
     /// Whether a thread that has nothing to do could be of use, were there something to read.
-    pub(super) fn has_use_for_another(&self) -> bool {
+    pub fn has_use_for_another(&self) -> bool {
         self.lanes.has_thread_for_any()
     }
 
     /// The trainer begins to read itself.
-    pub(super) fn begin_own(&mut self) {
+    pub fn begin_own(&mut self) {
         self.own += 1;
     }
 
-    /// A read is over.
-    pub(super) fn end(&mut self, doer: Doer) {
-        match doer {
-            Doer::Thread(lane) => self.lanes.end(lane),
-            Doer::Trainer => self.own -= 1,
+    /// A read is over: of a thread that served this lane, or of the trainer.
+    pub fn end(&mut self, lane: Option<Lane>) {
+        match lane {
+            Some(lane) => self.lanes.end(lane),
+            None => self.own -= 1,
         }
     }
 
     /// Whether a read is under way.
-    pub(super) fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.own > 0 || self.lanes.is_busy()
     }
 
     /// Whether the read that begins now is to be measured.
-    pub(super) fn measures_next(&mut self) -> bool {
+    pub fn measures_next(&mut self) -> bool {
         if self.unmeasured > 0 {
             self.unmeasured -= 1;
             return false;
@@ -151,14 +149,14 @@ impl Crew {
 
     /// A read that was not measured took so long. If that is too long for a quick one it may have slept, or lost its core:
     /// the next one tells.
-    pub(super) fn note_unmeasured(&mut self, took_s: f64) {
+    pub fn note_unmeasured(&mut self, took_s: f64) {
         if took_s > SLOW_S && self.are_quick() {
             self.unmeasured = 0;
         }
     }
 
     /// A read took so long, and slept for a part of it.
-    pub(super) fn learn(&mut self, took_s: f64, slept_s: f64) {
+    pub fn learn(&mut self, took_s: f64, slept_s: f64) {
         let Reads {
             number,
             took_s: so_far_s,
@@ -210,7 +208,7 @@ impl Crew {
 
     /// One read was slow or failed: that is enough, or the trainer might hang in the next one. Each time it takes longer to
     /// believe again that reads are quick.
-    pub(super) fn doubt_quickness(&mut self) {
+    pub fn doubt_quickness(&mut self) {
         self.quick_looks = 0;
         self.doubt = (self.doubt * 8).min(DOUBT_MAX);
         self.limit_staging();
@@ -218,16 +216,15 @@ impl Crew {
 
     /// Whether reads come from memory: threads copy and hardly ever sleep. There is then nothing to gain from reading
     /// further ahead, or from more threads.
-    pub(super) fn are_quick(&self) -> bool {
+    pub fn are_quick(&self) -> bool {
         self.quick_looks >= self.doubt
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use foresee_core::ids::TierId;
-
     use super::*;
+    use crate::ids::TierId;
 
     const AUTO: Choice = Choice::Auto { helped: false };
     const MEMORY: Lane = Lane::Tier(TierId(1));

@@ -1,29 +1,28 @@
 //! How much is staged ahead. It has room for what the trainer asks for at a time, and grows when the trainer had to wait
 //! although all of it had been full: then more would have helped.
 
-use std::time::{Duration, Instant};
-
-use foresee_core::units::Seconds;
+use crate::units::Seconds;
 
 /// How much is staged ahead.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub struct Window {
     bytes: u64,
     initial: u64,
     most: u64,
     /// Whether it was full since the trainer waited last, since when it is, and for how long it was at most.
     was_full: bool,
-    full_since: Option<Instant>,
-    idle: Duration,
+    full_since: Option<Seconds>,
+    idle: Seconds,
 }
 
 /// While samples are copied from memory the window is full and empty by turns, for a moment, whatever its size. More of it
 /// helps only a trainer that waits for so long after threads had nothing to do for so long.
 const WAITS: Seconds = Seconds(0.0005);
-const IDLE: Duration = Duration::from_millis(5);
+const IDLE: Seconds = Seconds(0.005);
 
 impl Window {
-    pub(super) fn new(bytes: u64, most: u64) -> Self {
+    /// So much to begin with, and so much at most.
+    pub fn new(bytes: u64, most: u64) -> Self {
         let bytes = bytes.min(most);
         Self {
             bytes,
@@ -31,23 +30,23 @@ impl Window {
             most,
             was_full: false,
             full_since: None,
-            idle: Duration::ZERO,
+            idle: Seconds::ZERO,
         }
     }
 
     /// How much it is at present.
-    pub(super) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// At most so much from now on.
-    pub(super) fn bound(&mut self, most: u64) {
+    pub fn bound(&mut self, most: u64) {
         self.most = most;
         self.bytes = self.bytes.max(self.initial).min(most);
     }
 
     /// The trainer asks for so much at a time. True where the window grew.
-    pub(super) fn serve(&mut self, asked: u64) -> bool {
+    pub fn serve(&mut self, asked: u64) -> bool {
         // One of them is in the trainer's hands, one whole, one on its way.
         self.initial = self.initial.max(asked.saturating_mul(5) / 2);
         let before = self.bytes;
@@ -55,21 +54,21 @@ impl Window {
         self.bytes > before
     }
 
-    /// There was no room for another sample.
-    pub(super) fn note_full(&mut self) {
+    /// There was no room for another sample. `now` is asked where that is new.
+    pub fn note_full(&mut self, now: impl FnOnce() -> Seconds) {
         self.was_full = true;
-        self.full_since.get_or_insert_with(Instant::now);
+        self.full_since.get_or_insert_with(now);
     }
 
-    /// There was.
-    pub(super) fn note_room(&mut self) {
+    /// There was. `now` is asked where that is new.
+    pub fn note_room(&mut self, now: impl FnOnce() -> Seconds) {
         if let Some(since) = self.full_since.take() {
-            self.idle = self.idle.max(since.elapsed());
+            self.idle = self.idle.max(now() - since);
         }
     }
 
     /// The trainer had to wait for so long. True where the window grew.
-    pub(super) fn grow(&mut self, waited: Seconds, copies: bool) -> bool {
+    pub fn grow(&mut self, waited: Seconds, copies: bool) -> bool {
         let (was_full, idle) = (
             std::mem::take(&mut self.was_full),
             std::mem::take(&mut self.idle),
@@ -96,11 +95,11 @@ mod tests {
         let mut window = Window::new(10, 35);
         assert!(!window.grow(WAITS, false), "it was not full");
         for expected in [20, 35] {
-            window.note_full();
+            window.note_full(|| Seconds::ZERO);
             assert!(window.grow(WAITS, false));
             assert_eq!(window.bytes, expected);
         }
-        window.note_full();
+        window.note_full(|| Seconds::ZERO);
         assert!(!window.grow(WAITS, false));
     }
 
@@ -109,12 +108,13 @@ mod tests {
         let mut window = Window::new(10, 35);
         for (idle, waited, grows) in [
             (IDLE, WAITS, true),
-            (IDLE / 2, WAITS, false),
+            (IDLE / 2.0, WAITS, false),
             (IDLE, Seconds(1e-5), false),
         ] {
-            window.note_full();
-            window.full_since = Instant::now().checked_sub(idle);
-            window.note_room();
+            window.note_full(|| Seconds::ZERO);
+            window.note_full(|| unreachable!("it was full before"));
+            window.note_room(|| idle);
+            window.note_room(|| unreachable!("there was room before"));
             assert_eq!(window.grow(waited, true), grows, "{idle:?}, {waited:?}");
         }
     }

@@ -1,0 +1,231 @@
+//! How long a rank will load: Lobster's equation 1. What it needs is local, on peers or at the source, and each costs a
+//! thread something a byte; all threads of the rank work on all of it, so what they need is divided by their number. How
+//! much a thread gets of the source depends on how many threads there are in all, not on this rank's alone.
+
+use crate::ids::{Rank, TierId};
+use crate::model::{Model, Origin, SourceLoad};
+use crate::tally::Count;
+use crate::units::{Bytes, Pace, Seconds};
+
+/// What a rank needs in the steps that are looked at, by where it comes from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Need {
+    /// In tiers of the rank or its host, by tier.
+    local: Vec<Bytes>,
+    /// In tiers of ranks of other hosts, by tier.
+    peers: Vec<Bytes>,
+    source: Count,
+    /// How many samples each of these is.
+    local_samples: u32,
+    peer_samples: u32,
+}
+
+/// How long a thread is busy with a sample, by where it comes from: measured, the latest count most.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Costs {
+    local: Mean,
+    peers: Mean,
+    source: Mean,
+}
+
+/// A mean that forgets.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mean {
+    mean: f64,
+    number: u32,
+}
+
+/// What was noted longer ago than so many times hardly counts.
+const REMEMBERED: u32 = 32;
+
+impl Mean {
+    /// Another one.
+    #[inline]
+    pub fn note(&mut self, value: Seconds) {
+        self.number = (self.number + 1).min(REMEMBERED);
+        self.mean += (value.0 - self.mean) / f64::from(self.number);
+    }
+
+    /// None before the first.
+    pub fn get(&self) -> Option<Seconds> {
+        (self.number > 0).then_some(Seconds(self.mean))
+    }
+}
+
+impl Costs {
+    /// A thread was busy with a sample for so long.
+    #[inline]
+    pub fn note(&mut self, origin: Origin, took: Seconds) {
+        match origin {
+            Origin::Tier(_) | Origin::HostPeer { .. } => self.local.note(took),
+            Origin::Peer { .. } => self.peers.note(took),
+            Origin::Source => self.source.note(took),
+        }
+    }
+}
+
+/// Who else loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// Threads of all ranks that may read the source at a time.
+    pub all: u32,
+    /// Those of one rank, which share its link.
+    pub own: u32,
+}
+
+impl Need {
+    /// Another sample, and where it comes from.
+    pub fn add(&mut self, origin: Origin, bytes: Bytes) {
+        match origin {
+            Origin::Tier(tier) | Origin::HostPeer { tier, .. } => {
+                self.local_samples += 1;
+                add_to(&mut self.local, tier, bytes);
+            }
+            Origin::Peer { tier, .. } => {
+                self.peer_samples += 1;
+                add_to(&mut self.peers, tier, bytes);
+            }
+            Origin::Source => {
+                self.source.reads += 1;
+                self.source.bytes += bytes;
+            }
+        }
+    }
+
+    /// How many samples it is.
+    pub fn samples(&self) -> u32 {
+        self.local_samples + self.peer_samples + self.source.reads as u32
+    }
+
+    /// How many of them are at the source.
+    pub fn from_source(&self) -> Count {
+        self.source
+    }
+
+    /// How long one thread loads it, what it has to wait for included. So many threads take that part of it each.
+    pub fn loading(&self, model: &Model, crowd: Crowd) -> Seconds {
+        let local = cached(&self.local, model, Origin::Tier);
+        let peers = cached(&self.peers, model, |tier| Origin::Peer {
+            rank: Rank(0),
+            tier,
+        });
+        let load = SourceLoad {
+            readers: crowd.all,
+            own: crowd.own,
+        };
+        let latency = model.fetch(Origin::Source, Pace(0.0), Bytes(0));
+        let waits = Seconds(latency.0 * self.source.reads as f64);
+        local + peers + waits + model.source(load) * self.source.bytes
+    }
+
+    /// How long one thread is busy with it, by what such samples cost so far; nothing for what was never measured.
+    pub fn measured(&self, costs: &Costs) -> Seconds {
+        let part = |mean: &Mean, samples: f64| mean.get().unwrap_or_default().0 * samples;
+        let local = part(&costs.local, f64::from(self.local_samples));
+        let peers = part(&costs.peers, f64::from(self.peer_samples));
+        Seconds(local + peers + part(&costs.source, self.source.reads as f64))
+    }
+
+    /// How long one thread stages it, decoding included, once it is loaded.
+    pub fn staging(&self, model: &Model) -> Seconds {
+        let cached: Bytes = self.local.iter().chain(&self.peers).copied().sum();
+        model.stage_write() * (cached + self.source.bytes)
+    }
+}
+
+fn add_to(by_tier: &mut Vec<Bytes>, tier: TierId, bytes: Bytes) {
+    if by_tier.len() <= tier.index() {
+        by_tier.resize(tier.index() + 1, Bytes(0));
+    }
+    by_tier[tier.index()] += bytes;
+}
+
+fn cached(by_tier: &[Bytes], model: &Model, origin: impl Fn(TierId) -> Origin) -> Seconds {
+    let tiers = (0..).map(TierId).zip(by_tier);
+    tiers.fold(Seconds::ZERO, |sum, (tier, bytes)| {
+        let pace = model.cached(origin(tier)).unwrap_or_default();
+        sum + pace * *bytes
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Beyond, Contention, Curve, Decoded, Scope, System, Tier, Trainer};
+    use crate::units::Rate;
+
+    /// A tier gives a thread 100 MB/s, the network 50, the source 90 to one and 500 to eight, 10 ms after it is asked.
+    fn model() -> Model {
+        let tier = |threads: u32| {
+            let together = 100.0 * f64::from(threads);
+            let curve = Curve::new(vec![(threads, together)], Beyond::Clamp).unwrap();
+            Tier {
+                name: "tier".into(),
+                capacity: Bytes::from_mb(100.0),
+                scope: Scope::Rank,
+                threads,
+                read: curve.clone(),
+                write: curve,
+            }
+        };
+        let system = System {
+            network: Rate(50.0),
+            source_link: Rate(1000.0),
+            source: Curve::new(vec![(1, 90.0), (8, 500.0)], Beyond::Clamp).unwrap(),
+            source_latency: Seconds(0.01),
+            contention: Contention::Reads,
+            tiers: vec![tier(4), tier(4)],
+            cores_per_host: None,
+        };
+        let trainer = Trainer {
+            compute: Rate(100.0),
+            preprocess: Rate(200.0),
+            decoded: Decoded::AsIs,
+        };
+        Model::new(&system, &trainer, 2)
+    }
+
+    #[test]
+    fn each_origin_counts_by_what_it_gives_a_thread_and_the_source_by_all_who_read() {
+        let model = model();
+        let (rank, tier) = (Rank(1), TierId(1));
+        let mut need = Need::default();
+        need.add(Origin::Tier(tier), Bytes::from_mb(10.0));
+        need.add(Origin::HostPeer { rank, tier }, Bytes::from_mb(20.0));
+        need.add(Origin::Peer { rank, tier }, Bytes::from_mb(10.0));
+        let crowd = |all| Crowd { all, own: 2 };
+        let near =
+            |time: Seconds, expected: f64| assert!((time.0 - expected).abs() < 1e-9, "{time:?}");
+        near(need.loading(&model, crowd(8)), 0.3 + 0.2);
+        need.add(Origin::Source, Bytes::from_mb(25.0));
+        near(need.loading(&model, crowd(1)), 0.5 + 0.01 + 25.0 / 90.0);
+        near(need.loading(&model, crowd(8)), 0.5 + 0.01 + 25.0 / 62.5);
+        assert_eq!(need.samples(), 4);
+        assert_eq!(need.from_source().reads, 1);
+        near(need.staging(&model), 65.0 / 100.0);
+    }
+
+    #[test]
+    fn what_was_measured_tells_how_long_a_thread_is_busy() {
+        let mut need = Need::default();
+        let tier = TierId(1);
+        let near =
+            |time: Seconds, expected: f64| assert!((time.0 - expected).abs() < 1e-9, "{time:?}");
+        let mut costs = Costs::default();
+        need.add(Origin::Source, Bytes(1));
+        near(need.measured(&costs), 0.0);
+        costs.note(Origin::Source, Seconds(0.02));
+        costs.note(Origin::Source, Seconds(0.04));
+        costs.note(Origin::Tier(tier), Seconds(0.001));
+        need.add(Origin::Tier(tier), Bytes(1));
+        need.add(Origin::Tier(tier), Bytes(1));
+        near(need.measured(&costs), 0.032);
+        for _ in 0..500 {
+            costs.note(Origin::Source, Seconds(0.1));
+        }
+        assert!(
+            (need.measured(&costs).0 - 0.102).abs() < 1e-4,
+            "what was long ago is forgotten"
+        );
+    }
+}

@@ -1,0 +1,339 @@
+//! Threads of a host as permits that its ranks hold, decided by each rank for itself from what all show of themselves. Nobody
+//! has a lock, nobody waits, and who is gone holds nothing.
+//!
+//! - The lowest rank that lives plans: from its ranks' demands, whenever a look is due or somebody has come or gone. A plan has
+//!   a generation, higher than any that was ever shown.
+//! - Whoever sees a newer plan gives up at once what it has too much; once no more of its threads are at work than it may
+//!   have, it says that it follows this plan.
+//! - Who is to have more takes it when all that live follow the plan. So what all hold together is never more than the plan
+//!   has, whatever the order in which they look.
+//! - What ranks share is what they brought, those that live: who goes takes its own along, and leaves the rest what they had.
+//!   A rank that was stopped and goes on finds a plan without it, keeps one thread, and is in the next plan.
+
+use super::allot::Demand;
+use super::balance::{Ahead, Allotted, Balance, Division, Terms};
+use crate::units::Seconds;
+
+/// A plan as it is shown: threads by place on the host, none for who is not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Later ones are higher; 0 is none.
+    pub generation: u64,
+    /// By place on the host.
+    pub threads: Vec<u32>,
+}
+
+/// What a rank of the host shows of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shown {
+    /// Whether it lives, takes part, and was heard of lately.
+    pub is_live: bool,
+    /// Threads that it brought.
+    pub brought: u32,
+    /// Samples that it is to stage in the steps looked at.
+    pub queued: u32,
+    /// How long one thread would be busy with them.
+    pub work: Seconds,
+    /// How long its trainer takes for these steps, what it waits for others included.
+    pub train: Seconds,
+    /// The last plan that it follows.
+    pub follows: u64,
+    /// The plan that it made last.
+    pub plan: Plan,
+}
+
+/// One rank's view of it.
+#[derive(Clone, Debug)]
+pub struct Permits {
+    place: usize,
+    /// So many threads it may have at work.
+    held: u32,
+    follows: u64,
+    balance: Balance,
+    made: Plan,
+    /// Who lived at the last look.
+    lived: Vec<bool>,
+    looks: u64,
+}
+
+/// What a rank does after a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// So many threads it may have at work.
+    pub permits: u32,
+    /// The plan that it follows, to be shown.
+    pub follows: u64,
+    /// The plan that it made, to be shown before the rest.
+    pub plan: Option<Plan>,
+}
+
+impl Permits {
+    /// Of the rank at this place of its host, with the threads that it brought.
+    pub fn new(place: usize, brought: u32, terms: Terms) -> Self {
+        Self {
+            place,
+            held: brought.max(1),
+            follows: 0,
+            balance: Balance::new(terms),
+            made: Plan::default(),
+            lived: Vec::new(),
+            looks: 0,
+        }
+    }
+
+    /// Looks at what all show, this rank included, of which so many threads are at work.
+    pub fn look(&mut self, all: &[Shown], busy: u32) -> Decided {
+        self.looks += 1;
+        let plans = || all.iter().map(|shown| shown.plan.generation);
+        let newest = plans().max().unwrap_or(0).max(self.made.generation);
+        let planner = all.iter().position(|shown| shown.is_live);
+        let made = if planner == Some(self.place) {
+            self.plan(all, newest)
+        } else {
+            // Who plans next starts from what it finds then.
+            self.balance.forget();
+            self.lived.clear();
+            None
+        };
+        let live = all.iter().enumerate().filter(|(_, shown)| shown.is_live);
+        let shown = live.map(|(place, shown)| {
+            if place == self.place {
+                &self.made
+            } else {
+                &shown.plan
+            }
+        });
+        let plan = shown.max_by_key(|plan| plan.generation).cloned();
+        if let Some(plan) = plan.filter(|plan| plan.generation > 0) {
+            self.follow(&plan, all, busy);
+        }
+        Decided {
+            permits: self.held,
+            follows: self.follows,
+            plan: made,
+        }
+    }
+
+    fn follow(&mut self, plan: &Plan, all: &[Shown], busy: u32) {
+        let target = plan.threads.get(self.place).copied().unwrap_or(0).max(1);
+        self.held = self.held.min(target);
+        if busy <= self.held {
+            self.follows = plan.generation;
+        }
+        let follows = |(place, shown): (usize, &Shown)| {
+            let follows = if place == self.place {
+                self.follows
+            } else {
+                shown.follows
+            };
+            !shown.is_live || follows >= plan.generation
+        };
+        let is_in_it = plan
+            .threads
+            .get(self.place)
+            .is_some_and(|threads| *threads > 0);
+        if is_in_it && all.iter().enumerate().all(follows) {
+            self.held = target;
+        }
+    }
+
+    /// A new plan, where one is due and gains something.
+    fn plan(&mut self, all: &[Shown], newest: u64) -> Option<Plan> {
+        let live: Vec<bool> = all.iter().map(|shown| shown.is_live).collect();
+        if live != self.lived {
+            self.balance.forget();
+            self.lived = live;
+        }
+        if !self.balance.is_due(self.looks) {
+            return None;
+        }
+        let shown: Vec<&Shown> = all.iter().filter(|shown| shown.is_live).collect();
+        let threads = shown.iter().map(|shown| shown.brought.max(1)).sum();
+        let trains = shown.iter().map(|shown| shown.train.0);
+        let ahead = Ahead {
+            threads,
+            decoding_peak: 0,
+            train: Seconds(trains.fold(f64::INFINITY, f64::min)),
+        };
+        let demand = |shown: &&Shown| Demand {
+            work: shown.work,
+            decode: Seconds::ZERO,
+            queued: shown.queued,
+            most: threads,
+        };
+        let demands = |_: Division| shown.iter().map(demand).collect();
+        let Allotted { loading, .. } = self.balance.look(self.looks, ahead, demands)?;
+        let mut given = loading.iter().copied();
+        let of_place = |shown: &Shown| {
+            if shown.is_live {
+                given.next().unwrap_or(0)
+            } else {
+                0
+            }
+        };
+        self.made = Plan {
+            generation: newest + 1,
+            threads: all.iter().map(of_place).collect(),
+        };
+        Some(self.made.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads::Rule;
+
+    /// Ranks of a host whose looks come in any order, with what each shows.
+    struct Ranks {
+        shown: Vec<Shown>,
+        permits: Vec<Permits>,
+        held: Vec<u32>,
+    }
+
+    const BROUGHT: u32 = 4;
+
+    impl Ranks {
+        fn new(number: usize) -> Self {
+            let shown = Shown {
+                is_live: true,
+                brought: BROUGHT,
+                queued: 10,
+                work: Seconds(1.0),
+                train: Seconds(1.0),
+                ..Shown::default()
+            };
+            let terms = Terms {
+                every: 1,
+                ..Terms::by(Rule::Foresee)
+            };
+            let of = |place| Permits::new(place, BROUGHT, terms);
+            Self {
+                shown: vec![shown; number],
+                permits: (0..number).map(of).collect(),
+                held: vec![BROUGHT; number],
+            }
+        }
+
+        /// One rank looks while so many of its threads are at work, at most as many as it may have.
+        fn look(&mut self, place: usize, busy: u32) {
+            let busy = busy.min(self.held[place]);
+            let decided = self.permits[place].look(&self.shown, busy);
+            let shown = &mut self.shown[place];
+            if let Some(plan) = decided.plan {
+                shown.plan = plan;
+            }
+            shown.follows = decided.follows;
+            // Threads that are at work beyond the permits are held on to until they end.
+            self.held[place] = decided.permits.max(busy);
+        }
+
+        fn look_all(&mut self, times: usize) {
+            for _ in 0..times {
+                for place in 0..self.shown.len() {
+                    if self.shown[place].is_live {
+                        self.look(place, 0);
+                    }
+                }
+            }
+        }
+
+        fn permits(&self) -> Vec<u32> {
+            self.permits.iter().map(|one| one.held).collect()
+        }
+
+        fn held_by_the_living(&self) -> u32 {
+            let held = self.shown.iter().zip(&self.held);
+            held.filter(|(shown, _)| shown.is_live)
+                .map(|(_, held)| held)
+                .sum()
+        }
+    }
+
+    #[test]
+    fn threads_go_to_the_rank_that_is_late_and_come_back() {
+        let mut ranks = Ranks::new(4);
+        ranks.look_all(2);
+        assert_eq!(ranks.permits(), [4; 4]);
+        ranks.shown[2].work = Seconds(9.0);
+        ranks.look_all(3);
+        assert!(ranks.permits()[2] >= 9, "{:?}", ranks.permits());
+        ranks.shown[2].work = Seconds(1.0);
+        ranks.shown[0].work = Seconds(9.0);
+        ranks.look_all(3);
+        assert!(ranks.permits()[0] >= 9, "{:?}", ranks.permits());
+    }
+
+    #[test]
+    fn nobody_has_more_before_others_have_less() {
+        let mut ranks = Ranks::new(2);
+        ranks.look_all(2);
+        ranks.shown[0].work = Seconds(9.0);
+        ranks.look(0, 4);
+        ranks.look(1, 4);
+        ranks.look(0, 4);
+        assert_eq!(
+            ranks.permits()[0],
+            4,
+            "threads of the other are still at work"
+        );
+        assert!(ranks.permits()[1] < 4);
+        ranks.look(1, 1);
+        ranks.look(0, 4);
+        assert!(ranks.permits()[0] > 4);
+        assert_eq!(ranks.held_by_the_living(), 2 * BROUGHT);
+    }
+
+    #[test]
+    fn who_is_gone_strands_nothing_and_who_comes_back_takes_part() {
+        let mut ranks = Ranks::new(3);
+        ranks.shown[1].work = Seconds(20.0);
+        ranks.look_all(3);
+        assert!(ranks.permits()[1] > 4);
+        ranks.shown[1].is_live = false;
+        ranks.look_all(3);
+        let [first, _, last] = ranks.permits()[..] else {
+            unreachable!("there are three")
+        };
+        assert_eq!(first + last, 2 * BROUGHT, "two of them brought so many");
+        // The planner itself is gone: the next one plans.
+        ranks.shown[0].is_live = false;
+        ranks.look_all(3);
+        assert_eq!(ranks.permits()[2], BROUGHT);
+        // Both come back, with permits of long ago, and see that plans went on without them.
+        ranks.shown[0].is_live = true;
+        ranks.shown[1].is_live = true;
+        ranks.shown[1].work = Seconds(1.0);
+        ranks.look_all(4);
+        let permits = ranks.permits();
+        assert_eq!(permits.iter().sum::<u32>(), 3 * BROUGHT, "{permits:?}");
+    }
+
+    #[test]
+    fn whatever_the_order_the_living_never_hold_more_than_they_brought() {
+        // Drawn by a small generator: who looks, how busy it is, and whose work changes.
+        let mut drawn = 12345_u64;
+        let mut draw = |below: u64| {
+            drawn = drawn
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (drawn >> 33) % below
+        };
+        for number in [2, 3, 5, 8] {
+            let mut ranks = Ranks::new(number);
+            for _ in 0..5000 {
+                let place = draw(number as u64) as usize;
+                match draw(10) {
+                    0 => ranks.shown[place].work = Seconds(draw(20) as f64 / 2.0),
+                    1 => ranks.shown[place].queued = draw(50) as u32,
+                    _ => ranks.look(place, draw(12) as u32),
+                }
+                let most = BROUGHT * number as u32;
+                assert!(ranks.held_by_the_living() <= most, "{:?}", ranks.held);
+            }
+            ranks.look_all(4);
+            let permits = ranks.permits();
+            assert!(permits.iter().all(|threads| *threads > 0), "{permits:?}");
+        }
+    }
+}
