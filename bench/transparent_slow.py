@@ -287,7 +287,7 @@ def records(target: Path, count: int) -> None:
         subprocess.run(["cp", "-r", here / "records", target], check=True)
 
 
-def programs(count: int = 2000, epochs: int = 3) -> None:
+def programs(count: int = 1000, epochs: int = 3) -> None:
     """A table: seconds an epoch, and what came over the line. Memory is limited so that a tenth of the dataset stays cached."""
     if not memory_group.available():
         sys.exit("needs a cgroup that limits memory")

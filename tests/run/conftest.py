@@ -12,6 +12,7 @@ from running import Runner, content, rest
 
 # As many are made at once as rest together.
 AT_ONCE = 8
+SMALL_AT_ONCE = 24
 
 
 def small(folder: Path) -> None:
@@ -27,12 +28,12 @@ def records(folder: Path) -> None:
         (folder / f"{number}.rec").write_bytes(content(number, 3_000_000 + number))
 
 
-def rested(folder: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+def rested(folder: Path, make: Callable[[Path], None], at_once: int) -> Iterator[Path]:
     """Sources that have rested, each for one test. To be renamed: that leaves the files in them as they are."""
     number = 0
     while True:
-        made = [folder / str(number + index) for index in range(AT_ONCE)]
-        number += AT_ONCE
+        made = [folder / str(number + index) for index in range(at_once)]
+        number += at_once
         for path in made:
             make(path)
         rest()
@@ -41,12 +42,12 @@ def rested(folder: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def sources(tmp_path_factory) -> Iterator[Path]:
-    return rested(tmp_path_factory.mktemp("sources"), small)
+    return rested(tmp_path_factory.mktemp("sources"), small, SMALL_AT_ONCE)
 
 
 @pytest.fixture(scope="session")
 def large_sources(tmp_path_factory) -> Iterator[Path]:
-    return rested(tmp_path_factory.mktemp("large"), records)
+    return rested(tmp_path_factory.mktemp("large"), records, AT_ONCE)
 
 
 @pytest.fixture

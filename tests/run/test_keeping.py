@@ -59,6 +59,7 @@ def test_verify_removes_what_is_damaged_since_programs_compare_nothing(run, sour
 
 def test_status_names_the_copying_process_and_text_says_the_same(run, source):
     run("cat", source / "class0" / "0000.bin")
+    until(lambda: copier_process(run.cache) is None, "the copying process lives on")
     with subprocess.Popen([*run.arguments(), "sleep", "60"]) as other:
         until(lambda: copier_process(run.cache) is not None, "there is no copying process")
         process = copier_process(run.cache)

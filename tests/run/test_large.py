@@ -60,7 +60,14 @@ def test_later_opens_get_the_copy(run_large, large):
     assert again.source["opens"] == 0 and again.stats["moved"] == 0 and again.source["bytes"] == 0
 
 
-@pytest.mark.parametrize("how", ["duplicated", "inherited", "locked", "made a stream", "not closed by exec"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "duplicated",
+        "inherited",
+        *(pytest.param(how, marks=pytest.mark.long) for how in ("locked", "made a stream", "not closed by exec")),
+    ],
+)
 def test_what_others_may_count_on_stays_at_the_source(run_large, large, how):
     code = """
 import fcntl, os, sys, time, subprocess

@@ -70,7 +70,14 @@ def test_several_caches_are_filled_fastest_first(run, source):
     assert again.copies == 0 and again.source["opens"] == 0
 
 
-@pytest.mark.parametrize("change", ["replaced", "rewritten", "truncated", "appended", "same size and time"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "replaced",
+        "same size and time",
+        *(pytest.param(change, marks=pytest.mark.long) for change in ("rewritten", "truncated", "appended")),
+    ],
+)
 def test_a_file_that_changed_is_read_anew(run, source, change):
     path = source / "class1" / "0001.bin"
     run(*read_all(source))

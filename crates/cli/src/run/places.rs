@@ -81,11 +81,17 @@ impl PlaceArguments {
             .iter()
             .map(|(path, text)| Ok((path.clone(), quota(text)?)));
         let roots = sources.iter().map(|path| root(path));
+        let free_floor = self.free_floor.as_deref();
+        let validate = self.validate.as_deref();
         Ok(Places {
             roots: roots.collect::<anyhow::Result<_>>()?,
             tiers: tiers.collect::<anyhow::Result<_>>()?,
-            floor: floor(given_text(&self.free_floor, &file.free_floor, FREE_FLOOR))?,
-            validation: validation(given_text(&self.validate, &file.validate, VALIDATE))?,
+            floor: floor(given_text(
+                free_floor,
+                file.free_floor.as_deref(),
+                FREE_FLOOR,
+            ))?,
+            validation: validation(given_text(validate, file.validate.as_deref(), VALIDATE))?,
         })
     }
 
@@ -153,8 +159,8 @@ impl Places {
 }
 
 /// What the command line says, else what a file says, else what holds without both.
-fn given_text<'a>(given: &'a Option<String>, said: &'a Option<String>, or: &'a str) -> &'a str {
-    given.as_deref().or(said.as_deref()).unwrap_or(or)
+fn given_text<'a>(given: Option<&'a str>, said: Option<&'a str>, or: &'a str) -> &'a str {
+    given.or(said).unwrap_or(or)
 }
 
 fn quota(text: &str) -> anyhow::Result<u64> {

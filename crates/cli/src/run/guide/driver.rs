@@ -138,6 +138,7 @@ impl Driver<'_> {
             while let Ok(done) = done.try_recv() {
                 self.complete(&done);
             }
+            self.look_ahead();
             self.hear();
             if self.following.is_lost() {
                 tell(
@@ -147,7 +148,7 @@ impl Driver<'_> {
             }
             self.pass();
             self.ask(orders);
-            if self.is_done && self.under_way == 0 && self.following.len() == 0 {
+            if self.is_done && self.under_way == 0 && self.following.is_empty() {
                 return;
             }
             if is_over(process) {
@@ -165,11 +166,14 @@ impl Driver<'_> {
         while self.waiting.is_none() && !self.is_done {
             match self.engine.poll(Lane::Staging, &mut self.sight) {
                 Next::Read(read) => {
-                    self.follow_next();
-                    self.begin(read, orders);
+                    if self.following.poll() {
+                        self.begin_opened(read);
+                    } else {
+                        self.begin(read, orders);
+                    }
                 }
                 Next::Await(awaited) => {
-                    self.follow_next();
+                    self.following.poll();
                     self.awaited.push(awaited);
                 }
                 Next::Full => break,
@@ -194,12 +198,22 @@ impl Driver<'_> {
         self.remove_evicted();
     }
 
-    /// The engine's next access is the stream's next.
-    fn follow_next(&mut self) {
-        if let Some(access) = self.stream.peek() {
+    /// The stream's accesses are the engine's, and are known before that is asked for them.
+    fn look_ahead(&mut self) {
+        while self.following.wants_more()
+            && let Some(access) = self.stream.peek()
+        {
             self.following.push(access.sample);
             self.stream.advance();
         }
+    }
+
+    /// A read that comes too late: the program has opened the file, and copied it if there was room.
+    fn begin_opened(&mut self, read: Read) {
+        let is_there = self.has_copy(read.sample);
+        self.kept[read_index(&read)] |= is_there && read.keep.is_some();
+        self.under_way += 1;
+        self.complete(&Done { read, is_there });
     }
 
     fn begin(&mut self, read: Read, orders: &SyncSender<Read>) {

@@ -1,6 +1,6 @@
 //! Where the program is in its order. Opens come nearly in order: several processes read ahead of each other, and what is told
 //! of them may be late. So an open is looked for among the next accesses; who has opened what is far ahead of an access has
-//! passed it.
+//! passed it. The program may also be ahead of the engine: it starts while its files are still being listed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,11 +11,16 @@ pub(super) const OFF_ORDER_MAX: u32 = 64;
 /// An access is passed when so many behind it were opened: more than the processes of a program read ahead of each other.
 const PASSED: usize = 512;
 
-/// Accesses that were given out and not passed yet.
+/// So far behind what the engine was asked for opens are looked for: more than a program opens while its files are listed.
+const FORESEEN: usize = 1 << 14;
+
+/// Accesses that are not passed yet.
 #[derive(Debug, Default)]
 pub(super) struct Following {
     /// Each with whether it was opened.
     ahead: VecDeque<(SampleId, bool)>,
+    /// How many of all there ever were the engine was asked for.
+    polled: u64,
     /// The number of the first of them.
     first: u64,
     /// By sample, where it comes next among them; later ones are found when that is passed.
@@ -41,9 +46,24 @@ impl Following {
         self.places.entry(sample).or_default().push_back(place);
     }
 
-    /// How many accesses are ahead.
-    pub(super) fn len(&self) -> usize {
-        self.ahead.len()
+    /// Whether more accesses are to be pushed.
+    pub(super) fn wants_more(&self) -> bool {
+        let behind = self.first + self.ahead.len() as u64;
+        behind < self.polled + FORESEEN as u64
+    }
+
+    /// The engine was asked for the next access; whether the program has opened that before.
+    pub(super) fn poll(&mut self) -> bool {
+        let index = (self.polled - self.first) as usize;
+        self.polled += 1;
+        self.ahead
+            .get(index)
+            .is_some_and(|(_, was_opened)| *was_opened)
+    }
+
+    /// Whether all accesses are passed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ahead.is_empty()
     }
 
     /// A file was opened.
@@ -64,6 +84,10 @@ impl Following {
     /// The next access that is over, if it is.
     pub(super) fn pass(&mut self) -> Option<SampleId> {
         let (sample, was_opened) = *self.ahead.front()?;
+        // What the engine was not asked for cannot be consumed.
+        if self.first == self.polled {
+            return None;
+        }
         if !was_opened && self.opened < PASSED {
             return None;
         }
@@ -80,11 +104,10 @@ impl Following {
         Some(sample)
     }
 
-    /// Whether a sample will be opened again soon.
+    /// Whether a sample is among those that are brought, and will be opened again soon.
     pub(super) fn is_ahead(&self, sample: SampleId) -> bool {
-        self.places
-            .get(&sample)
-            .is_some_and(|places| !places.is_empty())
+        let next = self.places.get(&sample).and_then(VecDeque::front);
+        next.is_some_and(|place| *place < self.polled)
     }
 
     /// Whether the program follows another order.
@@ -101,6 +124,7 @@ mod tests {
         let mut following = Following::default();
         for sample in samples {
             following.push(SampleId(*sample));
+            following.poll();
         }
         following
     }
@@ -116,7 +140,24 @@ mod tests {
         assert_eq!(passed(&mut following), [0_u32; 0]);
         assert_eq!(following.open(SampleId(5)), Open::InOrder);
         assert_eq!(passed(&mut following), [5, 6]);
-        assert_eq!(following.len(), 1);
+        assert!(!following.is_empty());
+    }
+
+    #[test]
+    fn a_program_that_is_ahead_of_the_engine_is_in_order_and_waits_to_be_passed() {
+        let mut following = Following::default();
+        for sample in 0..200 {
+            following.push(SampleId(sample));
+        }
+        for sample in 0..100 {
+            assert_eq!(following.open(SampleId(sample)), Open::InOrder);
+        }
+        assert!(!following.is_lost() && following.wants_more());
+        assert_eq!(passed(&mut following), [0_u32; 0]);
+        assert!(following.poll() && following.poll());
+        assert_eq!(passed(&mut following), [0, 1]);
+        // What only lies ahead is not kept for its sake.
+        assert!(!following.is_ahead(SampleId(150)));
     }
 
     #[test]
