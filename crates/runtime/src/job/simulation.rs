@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use foresee_core::ids::{Rank, SampleId};
 use foresee_core::stream::{Mark, Shuffle, Stream};
+use foresee_core::threads::crew::{Choice, Crew};
+use foresee_core::threads::window::Window;
 
 use super::consumer::{Consumer, Stand, Verdict};
 use super::course::Course;
@@ -30,8 +32,6 @@ use crate::pool::Pool;
 use crate::tier::{Arrived, Kept, Shared, Stay};
 use crate::transport::memory::{End, Network};
 use crate::transport::{Answer, Content, HandOver, Message, Payload, Receive, Transport};
-use foresee_core::threads::crew::{Choice, Crew};
-use foresee_core::threads::window::Window;
 
 const RANKS: u32 = 3;
 const EPOCHS: u32 = 3;

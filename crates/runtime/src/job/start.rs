@@ -11,6 +11,8 @@ use foresee_core::engine::Engine;
 use foresee_core::ids::{SampleId, TierId};
 use foresee_core::policy::specimen::{Caching, Traits};
 use foresee_core::policy::{Keeping, Part};
+use foresee_core::threads::crew::{Choice, Crew};
+use foresee_core::threads::window::Window;
 use foresee_core::units::Bytes;
 
 use super::allotment;
@@ -34,8 +36,6 @@ use crate::peers::Bringers;
 use crate::pool::Pool;
 use crate::tier::{self, DiskSpec, DiskView, MemoryTier, Nowhere};
 use crate::trace::{self, Trace};
-use foresee_core::threads::crew::{Choice, Crew};
-use foresee_core::threads::window::Window;
 
 /// Staged ahead to begin with, at least: little, as memory that nobody has touched yet may be slower than the storage.
 const WINDOW_BYTES: u64 = 8 << 20;

@@ -10,6 +10,8 @@ use std::time::Instant;
 use foresee_core::engine::{Lane, Read};
 use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::model::Origin;
+use foresee_core::threads::crew::Crew;
+use foresee_core::threads::window::Window;
 use foresee_core::units::{Bytes, Seconds};
 
 use super::course::Course;
@@ -25,8 +27,6 @@ use super::wake::{Call, Wake};
 use super::wants::Wants;
 use crate::arena::{Block, Piece};
 use crate::tier::{Arrived, Kept, Secured, Tier};
-use foresee_core::threads::crew::Crew;
-use foresee_core::threads::window::Window;
 
 /// The state of a job that runs.
 pub(super) struct State {

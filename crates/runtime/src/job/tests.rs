@@ -10,6 +10,8 @@ use foresee_core::ids::{SampleId, TierId};
 use foresee_core::model::Origin;
 use foresee_core::policy::Assignment;
 use foresee_core::stream::{Mark, Shuffle, Tail};
+use foresee_core::threads::crew::{Choice, Crew};
+use foresee_core::threads::window::Window;
 use foresee_image::{Dtype, Layout, Pipeline, Size, Transform};
 
 use super::consumer::Consumer;
@@ -27,8 +29,6 @@ use crate::pool::Pool;
 use crate::source::{ReadError, Source};
 use crate::stamp::Stamp;
 use crate::tier::{Arrived, Secured, Stay, check_may_write};
-use foresee_core::threads::crew::{Choice, Crew};
-use foresee_core::threads::window::Window;
 
 pub(super) const SAMPLE: u64 = 100;
 pub(super) const SAMPLES: u32 = 20;
