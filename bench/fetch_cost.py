@@ -89,7 +89,10 @@ def measure(told: argparse.Namespace, folder: Path) -> float:
     fetch_ns = fetching_s / shared.fetched_bytes * 1e9
     copy_ns = copy_ns_per_byte(told)
     fetched = shared.fetched_bytes / shared.delivered_bytes
-    print(f"own memory {own_ns:.3f} ns/B; {fetched:.0%} fetched, {fetch_ns:.3f} ns/B more; copy {copy_ns:.3f} ns/B", flush=True)
+    print(
+        f"own memory {own_ns:.3f} ns/B; {fetched:.0%} fetched, {fetch_ns:.3f} ns/B more; copy {copy_ns:.3f} ns/B",
+        flush=True,
+    )
     return fetch_ns / copy_ns
 
 
