@@ -16,6 +16,7 @@ use rustix::net::{
 };
 
 use crate::key::Key;
+use crate::ours::Ours;
 use crate::tier;
 
 /// The longest name of a run's file.
@@ -102,7 +103,7 @@ pub fn tell_user(folder: &[u8], run: &[u8], process: BorrowedFd<'_>) -> io::Resu
 }
 
 fn send(folder: &[u8], parts: &[&[u8]], descriptor: BorrowedFd<'_>) -> io::Result<()> {
-    let socket = crate::ours::Ours::new(socket()?);
+    let socket = Ours::open(socket)?;
     let address = Address::new(folder)?;
     let slices = [0, 1, 2, 3].map(|index| IoSlice::new(parts.get(index).copied().unwrap_or(b"")));
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

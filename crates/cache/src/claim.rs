@@ -44,8 +44,8 @@ impl<'a> Claim<'a> {
     pub fn take(tier: &'a Tier, key: Key) -> io::Result<Claimed<'a>> {
         let path = tier.path(Kind::Claim, key);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = match openat(CWD, path.as_c_str(), flags, Mode::RUSR) {
-            Ok(file) => Ours::new(file),
+        let file = match Ours::open(|| openat(CWD, path.as_c_str(), flags, Mode::RUSR)) {
+            Ok(file) => file,
             Err(Errno::EXIST) => return Ok(Claimed::Others),
             Err(cause) => return Err(cause.into()),
         };
@@ -98,10 +98,9 @@ impl Drop for Claim<'_> {
 pub fn is_claimed(tier: &Tier, key: Key) -> bool {
     let path = tier.path(Kind::Claim, key);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let Ok(file) = openat(CWD, path.as_c_str(), flags, Mode::empty()) else {
+    let Ok(file) = Ours::open(|| openat(CWD, path.as_c_str(), flags, Mode::empty())) else {
         return false;
     };
-    let file = Ours::new(file);
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return true;
     }

@@ -165,8 +165,7 @@ fn elsewhere(tier: &Tier, wanted: Wanted<'_>) -> Result<u64, Skip> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     // Who has the claim is alone: what is there is of a process that was killed. It may be read-only.
     let _ = unlinkat(CWD, path.as_c_str(), AtFlags::empty());
-    let file = openat(CWD, path.as_c_str(), flags, Mode::RUSR).map_err(failed)?;
-    let file = Ours::new(file);
+    let file = Ours::open(|| openat(CWD, path.as_c_str(), flags, Mode::RUSR)).map_err(failed)?;
     // Who tidies the folder up leaves alone what is locked.
     let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
     write_copy(tier, file.as_fd(), wanted).inspect_err(|_| {

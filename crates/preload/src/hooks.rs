@@ -23,6 +23,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 
+use foresee_cache::ours;
 use foresee_cache::tier::Kind;
 use libc::{
     DIR, FILE, iovec, mmsghdr, mode_t, msghdr, off_t, pid_t, size_t, ssize_t, stat, statx as Statx,
@@ -126,12 +127,17 @@ unsafe extern "C" {
 
 extern "C" fn before_fork() {
     session::note_fork();
+    ours::begin_fork();
+}
+
+extern "C" fn after_fork() {
+    ours::end_fork();
 }
 
 /// Closes what threads of the parent had open for a moment.
 extern "C" fn in_child() {
     session::own_memory();
-    for number in foresee_cache::ours::inherited() {
+    for number in ours::inherited() {
         // SAFETY: in this process nobody else has it: the thread that opened it exists in the parent only.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
@@ -141,7 +147,7 @@ extern "C" fn in_child() {
 extern "C" fn loaded() {
     session::own_memory();
     // SAFETY: handlers that take no lock and ask for no memory. The library is never unloaded: it is preloaded.
-    unsafe { __register_atfork(Some(before_fork), None, Some(in_child), null_mut()) };
+    unsafe { __register_atfork(Some(before_fork), Some(after_fork), Some(in_child), null_mut()) };
 }
 
 #[used]
