@@ -161,7 +161,7 @@ def test_the_copying_process_ends_with_its_last_run_and_keeps_no_stream(run_larg
     )
     # Whoever waits for the program's output does not wait for the copying process.
     assert (started.stdout, started.stderr) == (b"out\n", b"err\n")
-    until(lambda: copier_process(run_large.cache) is None, "the copying process lives on", 2.0)
+    until(lambda: copier_process(run_large.cache) is None, "the copying process lives on")
     with subprocess.Popen([*words, "sleep", "60"]) as first, subprocess.Popen([*words, "sleep", "60"]) as second:
         until(lambda: copier_process(run_large.cache) is not None, "there is no copying process")
         process = copier_process(run_large.cache)
@@ -173,7 +173,7 @@ def test_the_copying_process_ends_with_its_last_run_and_keeps_no_stream(run_larg
         second.kill()
         second.wait()
     assert streams == {"/dev/null"} and alive == process
-    until(lambda: copier_process(run_large.cache) is None, "the copying process lives on", 2.0)
+    until(lambda: copier_process(run_large.cache) is None, "the copying process lives on")
     assert not list((run_large.cache / "runs").iterdir())
 
 
