@@ -12,6 +12,8 @@ use foresee_runtime::source::Throttle;
 /// Fast alone, slow together.
 const ALONE_MB_PER_S: f64 = 50.0;
 const TOGETHER_MB_PER_S: f64 = 25.0;
+/// No busy machine takes so long; what is wrongly waited for takes 200 s.
+const LONG_S: f64 = 60.0;
 
 /// What a reader is to do: reads and bytes of each.
 const WORK: &str = "FORESEE_TEST_THROTTLE_WORK";
@@ -108,7 +110,7 @@ fn two_processes_share_the_throughput_of_two_readers() {
     }
     let took_s = started.elapsed().as_secs_f64();
     // 10 MB at 25 MB/s; the first read and the last begin alone.
-    assert!((0.38..1.0).contains(&took_s), "{took_s} s");
+    assert!((0.38..LONG_S).contains(&took_s), "{took_s} s");
 }
 
 #[test]
@@ -126,7 +128,7 @@ fn a_killed_process_is_forgotten_with_all_it_booked() {
     survivor.hears("done");
     let took_s = started.elapsed().as_secs_f64();
     // 10 MB at the 50 MB/s of one reader take 0.2 s.
-    assert!((0.19..1.0).contains(&took_s), "{took_s} s");
+    assert!((0.19..LONG_S).contains(&took_s), "{took_s} s");
 }
 
 #[test]
@@ -140,5 +142,5 @@ fn a_name_is_free_for_another_storage_once_its_processes_are_gone() {
     let started = Instant::now();
     next.go();
     next.hears("done");
-    assert!(started.elapsed().as_secs_f64() < 1.0);
+    assert!(started.elapsed().as_secs_f64() < LONG_S);
 }

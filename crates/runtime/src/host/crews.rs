@@ -226,8 +226,12 @@ mod tests {
     use super::*;
 
     fn pair() -> [Crews; 2] {
-        let [one, other] = [CrewBoard::new().unwrap(), CrewBoard::new().unwrap()];
-        let view = |of: &CrewBoard| CrewView::new(&of.shown().unwrap()).unwrap();
+        let board = || CrewBoard::new().expect("memory");
+        let [one, other] = [board(), board()];
+        let view = |of: &CrewBoard| {
+            let shown = of.shown().expect("a descriptor");
+            CrewView::new(&shown).expect("memory")
+        };
         let [sees_one, sees_other] = [view(&one), view(&other)];
         [
             Crews::new(0, one, vec![None, Some(sees_other)]),
