@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypedDict
 
 from . import _check, _launch, _native, _peers
@@ -20,6 +21,8 @@ _SHUFFLES = ("torch", "feistel", "sequential")
 _NUMBER_MAX = 2**32 - 1
 #: What the configuration allows too.
 _THREADS_MAX = 1024
+#: Of one process: no host has more GPUs by far.
+_CONSUMERS_MAX = 64
 #: A program that ends serves other ranks no longer than this, whatever is configured.
 _LINGER_AT_EXIT_S = 10.0
 
@@ -28,7 +31,15 @@ _open: "weakref.WeakSet[Job]" = weakref.WeakSet()
 _said_alone = False
 
 
-class _Arguments(TypedDict):
+class _Place(TypedDict):
+    """Which rank a job is of, and which of its host."""
+
+    rank: int
+    world_size: int
+    on_host: tuple[int, int] | None
+
+
+class _Arguments(_Place):
     """What a job is made from besides its dataset: checked, and found where nobody gave it."""
 
     batch_size: int
@@ -42,9 +53,6 @@ class _Arguments(TypedDict):
     on_error: str
     threads: int | None
     config: Any
-    rank: int
-    world_size: int
-    on_host: tuple[int, int] | None
 
 
 class Job(_native.Batches):
@@ -72,6 +80,8 @@ class Job(_native.Batches):
         ``foresee.toml`` in the current folder, else the defaults. Environment variables override all of these.
     :param rank: this rank; None finds it when the first batch is asked for (torch.distributed, torchrun, MPI, SLURM).
     :param world_size: the number of ranks.
+    :param consumers: how many ranks this process is, one for each GPU that it feeds; :attr:`consumers` has a job for each.
+        ``rank`` and ``world_size`` are then of processes: consumer k of process p is rank ``p * consumers + k``.
     """
 
     def __init__(
@@ -90,13 +100,20 @@ class Job(_native.Batches):
         rank: int | None = None,
         world_size: int | None = None,
         threads: int | None = None,
+        consumers: "int | _launch.Consumer" = 1,
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(f"dataset={_check.shown(dataset)}: give a foresee.ImageFolder or foresee.Files")
         epochs = _check.whole("epochs", epochs, 1, _NUMBER_MAX)
         if assignment == "own" and isinstance(shuffle, str | bool):
             raise ConfigError(f"assignment='own': shuffle={shuffle!r} is the same for all ranks; give lists of samples")
+        if not isinstance(consumers, _launch.Consumer):
+            consumers = _launch.Consumer(0, _check.whole("consumers", consumers, 1, _CONSUMERS_MAX))
+        self._consumer = consumers
         found = _launch.find_rank(rank, world_size)
+        if seed is None and consumers.of > 1:
+            # The same for all of them.
+            seed = _launch.make_seed(found[1])
         #: What was given, and whether it was looked up for the last time: with the first batch.
         self._given = {"rank": rank, "world_size": world_size, "seed": seed}
         self._settled, self._settling = False, threading.Lock()
@@ -114,17 +131,33 @@ class Job(_native.Batches):
             "on_error": _check.choice("on_error", on_error, ("raise", "skip")),
             "threads": None if threads is None else _check.whole("threads", threads, 1, _THREADS_MAX),
             "config": _check.config(config),
-            "rank": found[0],
-            "world_size": found[1],
-            "on_host": _launch.find_place_on_host(),
+            **self._place(*found),
         }
         self._dataset = dataset
         self._reads = dataset._as_it_is()
         self._native = self._made(self._arguments)
         _open.add(self)
+        self._together: _Together | None = None
+        if consumers.of > 1 and consumers.number == 0:
+            numbers = range(1, consumers.of)
+            self._together = _Together(
+                [self, *(self._sibling(consumers._replace(number=number)) for number in numbers)]
+            )
+
+    def _place(self, process: int, processes: int) -> _Place:
+        """Which rank this is."""
+        rank, world_size = self._consumer.among(process, processes)
+        on_host = self._consumer.among_told(_launch.find_place_on_host(), processes)
+        return {"rank": rank, "world_size": world_size, "on_host": on_host}
+
+    def _sibling(self, consumer: _launch.Consumer) -> "Job":
+        """The job of another consumer of this process."""
+        return type(self)(self._reads, **{**self._as_given(), **self._given, "consumers": consumer})
 
     def _made(self, arguments: _Arguments) -> _native.Job:
-        return _native.Job(self._reads._inner, {**arguments, "transform": self._reads._told})
+        return _native.Job(
+            self._reads._inner, {**arguments, "transform": self._reads._told, "consumer": self._consumer.number}
+        )
 
     @property
     def _inner(self) -> _native.Job:
@@ -147,23 +180,28 @@ class Job(_native.Batches):
         with self._settling:
             if not self._settled and self._given["rank"] is None:
                 self._follow()
-        if last:
+        if last and self._together is not None:
+            self._together.begin()
+        elif last:
             # Not with the lock: other ranks are waited for.
-            mesh = self._find_peers()
-            with self._settling:
-                if not self._settled:
-                    if mesh is not None:
-                        self._native.meet(mesh)
-                    self._settled = True
+            self._meet(self._find_peers())
+
+    def _meet(self, mesh: "_native.Mesh | None") -> None:
+        with self._settling:
+            if not self._settled:
+                if mesh is not None:
+                    self._native.meet(mesh)
+                self._settled = True
 
     def _follow(self) -> None:
         """Another world may have been started since the job was made: torch.distributed, by those who train with it."""
-        rank, world_size = _launch.find_rank(None, None)
-        if (rank, world_size) == (self._arguments["rank"], self._arguments["world_size"]):
+        process, processes = _launch.find_rank(None, None)
+        place = self._place(process, processes)
+        if (place["rank"], place["world_size"]) == (self._arguments["rank"], self._arguments["world_size"]):
             return
-        arguments: _Arguments = {**self._arguments, "rank": rank, "world_size": world_size}
+        arguments: _Arguments = {**self._arguments, **place}
         if self._given["seed"] is None and self._untouched:
-            arguments["seed"] = _launch.make_seed(world_size)
+            arguments["seed"] = _launch.make_seed(processes)
         native = self._made(arguments)
         if not self._untouched:
             native.load(self._native.save())
@@ -176,10 +214,16 @@ class Job(_native.Batches):
             return None
         # Whose samples are its own alone has nothing to share.
         shares = self._arguments["assignment"] != "own"
-        mesh = _peers.mesh(self._native.peers(), rank, world_size) if shares else None
+        consumers = self._consumer.of
+        mesh = _peers.mesh(self._native.peers(), rank, world_size, consumers) if shares else None
         if mesh is None:
             _say_alone(rank, world_size)
         return mesh
+
+    @property
+    def consumers(self) -> "tuple[Job, ...]":
+        """A job for each of the ranks that this process is, of which the first is this one."""
+        return (self,) if self._together is None else tuple(self._together.jobs)
 
     @property
     def dataset(self) -> Dataset:
@@ -266,7 +310,17 @@ class Job(_native.Batches):
     def close(self) -> None:
         """Ends the job and its reads. What was handed over stays valid. Closing twice is fine.
 
-        A rank that has all of its batches serves the others first until they have theirs (``peers.linger`` at most)."""
+        A rank that has all of its batches serves the others first until they have theirs (``peers.linger`` at most). The
+        first of several consumers closes all of them."""
+        is_first = self._together is not None and self._consumer.number == 0
+        # Those that are not through first: they keep nobody waiting.
+        for job in sorted(self.consumers if is_first else (self,), key=Job._is_through):
+            job._close()
+
+    def _is_through(self) -> bool:
+        return self._native.place() == (self.epochs, 0)
+
+    def _close(self) -> None:
         self._settled = True
         try:
             self._native.linger(None)
@@ -283,19 +337,55 @@ class Job(_native.Batches):
         return f"Job({self._dataset!r}, batch_size={self.batch_size}, epochs={self.epochs}, seed={self.seed})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments: dict[str, Any] = {**self._arguments}
-        # It is looked up where the job is unpickled.
-        del arguments["on_host"]
-        is_fixed = self._settled or self._given["rank"] is not None
+        arguments = self._as_given()
+        # Where it is unpickled it is the one rank that it is here.
+        is_fixed = self._settled or self._given["rank"] is not None or self._consumer.of > 1
         if not is_fixed:
             # It may be unpickled where another world is.
             arguments |= self._given
             arguments["seed"] = self.seed
+        begun = is_fixed or not self._untouched
+        return _rebuilt, (type(self), self._reads, arguments, self.state_dict() if begun else None)
+
+    def _as_given(self) -> dict[str, Any]:
+        """What makes such a job again."""
+        arguments: dict[str, Any] = {**self._arguments}
+        # It is looked up where the job is made.
+        del arguments["on_host"]
         if isinstance(shuffle := arguments["shuffle"], list) and len(shuffle) == 1:
             # One for all epochs is given as it is.
             arguments["shuffle"] = shuffle[0]
-        begun = is_fixed or not self._untouched
-        return _rebuilt, (type(self), self._reads, arguments, self.state_dict() if begun else None)
+        return arguments
+
+
+class _Together:
+    """The jobs of a process's consumers. They begin together, since ranks make their plan together: each would wait for those
+    that its own thread has not asked for a batch yet."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.jobs = jobs
+        for job in jobs:
+            job._together = self
+        self._beginning = threading.Lock()
+        self._has_begun = False
+
+    def begin(self) -> None:
+        with self._beginning:
+            if self._has_begun:
+                return
+            left = [job for job in self.jobs if not job._settled]
+            # One after the other: the first rank is found by the others.
+            meshes = [job._find_peers() for job in left]
+            with ThreadPoolExecutor(len(left), "foresee-begin") as threads:
+                begun = [threads.submit(_begin, job, mesh) for job, mesh in zip(left, meshes, strict=True)]
+            self._has_begun = True
+        for one in begun:
+            one.result()
+
+
+def _begin(job: Job, mesh: "_native.Mesh | None") -> None:
+    job._meet(mesh)
+    job._native.buffer()
 
 
 class Epoch:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _check
 from ._errors import ConfigError
@@ -52,8 +52,29 @@ _WORLD_MAX = 2**32 - 1
 _said: set[str] = set()
 
 
+class Consumer(NamedTuple):
+    """Which of a process's consumers: each is a rank, those of the first process first."""
+
+    number: int = 0
+    of: int = 1
+
+    def among(self, process: int, processes: int) -> tuple[int, int]:
+        """The rank and the number of ranks, if this is one of so many processes."""
+        return process * self.of + self.number, processes * self.of
+
+    def among_told(self, told: tuple[int, int] | None, processes: int) -> tuple[int, int] | None:
+        """The place among the ranks of the host, and how many these are, from the same of processes."""
+        if told is None and self.of > 1 and processes == 1:
+            told = 0, 1
+        return None if told is None else self.among(*told)
+
+
+#: A process that is one rank.
+ONLY = Consumer()
+
+
 def find_rank(rank: Any, world_size: Any, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """The rank and the number of ranks."""
+    """The rank and the number of ranks; of processes, if each has several consumers."""
     if rank is None and world_size is None:
         return _found(environment)
     if world_size is None:

@@ -56,6 +56,25 @@ _lock = threading.Lock()
 _here = threading.local()
 
 
+class _OwnStore:
+    """What a launcher's store is to processes, for consumers of one process."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self._told[key] = value
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self._told for key in keys)
+
+    def get(self, key: str) -> bytes:
+        return self._told[key].encode()
+
+
+_own_store = _OwnStore()
+
+
 class Meeting(NamedTuple):
     """Where ranks meet."""
 
@@ -78,18 +97,29 @@ class _Seeker(NamedTuple):
     patience_s: float
     #: Whether it says why there is no way to them: a job does.
     speaks: bool
+    #: How many of the ranks each process is.
+    consumers: int = 1
+
+    @property
+    def processes(self) -> int:
+        return self.world_size // self.consumers
+
+    def is_told(self) -> bool:
+        """Whether the launcher says that this process is this rank, or has it among its consumers."""
+        own = (self.rank // self.consumers, self.processes)
+        return any((rank, world_size) == own for _, rank, world_size in _launch.told())
 
     def say_why(self, why: str) -> None:
         if self.speaks:
             _launch.say(f"rank {self.rank} of {self.world_size}: no peers: {_native.one_line(why)}")
 
 
-def mesh(settings: Mapping[str, Any], rank: int, world_size: int) -> "_native.Mesh | None":
+def mesh(settings: Mapping[str, Any], rank: int, world_size: int, consumers: int = 1) -> "_native.Mesh | None":
     """A job's way to the other ranks of this launch; None where there is none, which is said once."""
     if settings["transport"] == "none" or not settings["keeps"]:
         return None
     launch = launch_id(os.environ)
-    return _found(_Seeker(settings, rank, world_size, launch, settings["patience_s"], speaks=True))
+    return _found(_Seeker(settings, rank, world_size, launch, settings["patience_s"], speaks=True, consumers=consumers))
 
 
 def for_listing(config: Any, rank: int | None = None, world_size: int | None = None) -> "_native.Mesh | None":
@@ -132,10 +162,11 @@ def _found(seeker: _Seeker) -> "_native.Mesh | None":
 
 
 def _known_or_made(seeker: _Seeker) -> "_native.Mesh | None":
-    may_be_mpi = seeker.settings["wants_mpi"] is not False
+    # MPI knows processes.
+    may_be_mpi = seeker.settings["wants_mpi"] is not False and seeker.consumers == 1
     if may_be_mpi and (known := _by_mpi.get((seeker.rank, seeker.world_size))) is not None:
         return known
-    own = any((rank, world_size) == (seeker.rank, seeker.world_size) for _, rank, world_size in _launch.told())
+    own = seeker.is_told()
     key = (seeker.rank, seeker.world_size, seeker.launch, own and _has_store())
     if (known := _meshes.get(key)) is not None:
         return known
@@ -150,10 +181,12 @@ def _known_or_made(seeker: _Seeker) -> "_native.Mesh | None":
 
 
 def _made(seeker: _Seeker, own: bool) -> "_native.Mesh | None":
+    if seeker.processes == 1:
+        return _by_store(seeker, _own_store)
     if not own and any(_launch.told()):
         # Another world than the launcher's: its store would lead to ranks of that one.
         return _by_variables(seeker, {})
-    if seeker.settings["wants_mpi"] is not False:
+    if seeker.settings["wants_mpi"] is not False and seeker.consumers == 1:
         try:
             if (found := _mpi(seeker)) is not None:
                 return _met_by_mpi(seeker, found)
@@ -242,11 +275,11 @@ def launch_id(environment: Mapping[str, str]) -> str:
     return next((f"{name} {get(name)}" for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid") if get(name)), "")
 
 
-def is_one_host(world_size: int, environment: Mapping[str, str]) -> bool:
-    """Whether all ranks are known to be on one host."""
+def is_one_host(processes: int, environment: Mapping[str, str]) -> bool:
+    """Whether all processes are known to be on one host."""
     on_host = _launch.find_place_on_host(environment)
     if on_host is not None:
-        return on_host[1] == world_size
+        return on_host[1] == processes
     if environment.get("SLURM_STEP_NUM_NODES") == "1":
         return True
     return is_loopback(environment.get("MASTER_ADDR", ""))
@@ -264,11 +297,11 @@ def first_host(nodes: str) -> str:
 
 
 def meeting_of(
-    settings: Mapping[str, Any], world_size: int, launch: str, environment: Mapping[str, str]
+    settings: Mapping[str, Any], processes: int, launch: str, environment: Mapping[str, str]
 ) -> Meeting | None:
     """Where variables, and the configuration, say that ranks meet."""
     host, port = environment.get("MASTER_ADDR", ""), 0
-    one_host = is_one_host(world_size, environment)
+    one_host = is_one_host(processes, environment)
     if host:
         given = environment.get("MASTER_PORT", "")
         # torch listens at the port itself.
@@ -288,7 +321,7 @@ def meeting_of(
 
 
 def _by_variables(seeker: _Seeker, environment: Mapping[str, str]) -> "_native.Mesh | None":
-    meeting = meeting_of(seeker.settings, seeker.world_size, seeker.launch, environment)
+    meeting = meeting_of(seeker.settings, seeker.processes, seeker.launch, environment)
     if meeting is None:
         return None
     return _started(seeker, meeting)
@@ -303,7 +336,7 @@ def _by_store(seeker: _Seeker, store: Any) -> "_native.Mesh | None":
         # Only ranks of this launch can look into its store.
         secret = given or secrets.token_hex(32).encode()
         launch = f"{seeker.launch} {secrets.token_hex(8)}"
-        host = _own_host(seeker.world_size, store)
+        host = _own_host(seeker.processes, store)
         started = _started(seeker, Meeting(host, seeker.settings["port"] or 0, secret, launch))
         told = "" if given else secret.decode()
         store.set(key, "none" if started is None else "\n".join((host, str(started.port), told, launch)))
@@ -371,13 +404,13 @@ def _address_to_bind(host: str) -> str:
     return "::" if families == {socket.AF_INET6} else "0.0.0.0"
 
 
-def _own_host(world_size: int, store: Any) -> str:
+def _own_host(processes: int, store: Any) -> str:
     """What others reach rank 0 by: what the launcher calls it where that is this host, else its name."""
     inner = store
     while hasattr(inner, "underlying_store"):
         inner = inner.underlying_store
     host = str(os.environ.get("MASTER_ADDR") or getattr(inner, "host", ""))
-    if is_one_host(world_size, os.environ) or is_loopback(host):
+    if processes == 1 or is_one_host(processes, os.environ) or is_loopback(host):
         return "::1" if host == "::1" else "127.0.0.1"
     return host if host and _is_here(host) else socket.getfqdn()
 

@@ -15,7 +15,7 @@ digests = (
 options = told["job"]
 rank_options = told.get("by_rank", {}).get(str(foresee._launch.find_rank(None, None)[0]), {})
 result: dict = {"epochs": [[] for _ in range(min(options["epochs"], 1000))], "wrong": [], "steps": []}
-result |= {"waits_s": [], "fetched": []}
+result |= {"waits_s": [], "fetched": [], "balance": []}
 job = foresee.Job(foresee.Files(told["paths"]), **options)
 if state := told.get("state"):
     job.load_state_dict(state)
@@ -29,7 +29,10 @@ while True:
     for data, index in zip(batch.data, batch.indices, strict=True):
         if digests and hashlib.sha256(data).digest() != digests[index]:
             result["wrong"].append(int(index))
-    origins = job.stats()["origins"]
+    stats = job.stats()
+    origins = stats["origins"]
+    if balance := stats["balance"]:
+        result["balance"].append((time.monotonic(), balance["ranks"], balance["threads"]))
     fetched = sum(origins[peer]["samples"] for peer in ("peer", "host_peer") if peer in origins)
     result["fetched"].append((time.monotonic(), fetched))
     real = [int(index) for index, is_real in zip(batch.indices, batch.mask, strict=True) if is_real]

@@ -80,7 +80,7 @@ def test_memory_stays_within_the_budget_and_does_not_grow(script, folder):
 STATS = {
     "batches", "bytes", "elapsed_s", "epoch", "first_batch_s", "hit_ratio", "lost", "not_kept", "origins", "outside",
     "policy", "rank", "retries", "samples", "skipped", "source_bytes", "source_minimum_bytes", "stall_by_s", "stall_s",
-    "step", "threads", "world_size",
+    "step", "threads", "world_size", "balance",
 }  # fmt: skip
 
 

@@ -126,6 +126,8 @@ pub enum Threads {
     Auto,
     /// So many, at least one.
     Number(u32),
+    /// So many for all ranks of a host together: they go where they are needed.
+    OfHost(u32),
 }
 
 /// What is known of the source.
@@ -274,8 +276,12 @@ fn staging(section: &Section<'_>) -> Result<Staging, InputError> {
         None => Threads::Auto,
         Some(Value::String(word)) if word == "auto" => Threads::Auto,
         Some(Value::String(word)) => {
-            let what = format!("{} is not known", quoted(word));
-            return Err(section.error("threads", what, r#"give "auto" or a whole number"#));
+            let unknown = || {
+                let what = format!("{} is not known", quoted(word));
+                let remedy = r#"give "auto", a whole number or, for all ranks of a host together, one as in "16 a host""#;
+                section.error("threads", what, remedy)
+            };
+            Threads::OfHost(of_host(word).ok_or_else(unknown)?)
         }
         Some(_) => Threads::Number(section.whole("threads", THREADS)? as u32),
     };
@@ -283,6 +289,12 @@ fn staging(section: &Section<'_>) -> Result<Staging, InputError> {
         capacity_bytes,
         threads,
     })
+}
+
+/// `16 a host`.
+fn of_host(word: &str) -> Option<u32> {
+    let threads: u64 = word.strip_suffix(" a host")?.parse().ok()?;
+    THREADS.contains(&threads).then_some(threads as u32)
 }
 
 /// A size in bytes: a string with a unit, or a whole number of bytes.
@@ -483,7 +495,11 @@ mod tests {
             ),
             (
                 "[staging]\nthreads = \"many\"",
-                r#"staging.threads: "many" is not known; give "auto" or a whole number"#.into(),
+                r#"staging.threads: "many" is not known; give "auto", a whole number or, for all ranks of a host together, one as in "16 a host""#.into(),
+            ),
+            (
+                "[staging]\nthreads = \"0 a host\"",
+                r#"staging.threads: "0 a host" is not known; give "auto", a whole number or, for all ranks of a host together, one as in "16 a host""#.into(),
             ),
             ("[staging]\nthread = 1", "staging.thread: unknown key; did you mean staging.threads?".into()),
             ("ranks = 1", "ranks: unknown key; the keys here are staging, tier, source, catalog, trace, peers".into()),

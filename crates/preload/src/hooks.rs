@@ -147,7 +147,14 @@ extern "C" fn in_child() {
 extern "C" fn loaded() {
     session::own_memory();
     // SAFETY: handlers that take no lock and ask for no memory. The library is never unloaded: it is preloaded.
-    unsafe { __register_atfork(Some(before_fork), Some(after_fork), Some(in_child), null_mut()) };
+    unsafe {
+        __register_atfork(
+            Some(before_fork),
+            Some(after_fork),
+            Some(in_child),
+            null_mut(),
+        )
+    };
 }
 
 #[used]

@@ -65,6 +65,8 @@ struct Arguments<'py> {
     world_size: u32,
     /// Which of the ranks on its host it is, and of how many.
     on_host: Option<(u32, u32)>,
+    /// Which of its process's consumers it is.
+    consumer: u32,
 }
 
 /// A running job.
@@ -302,6 +304,7 @@ impl Job {
             on_host: arguments
                 .on_host
                 .map(|(rank, ranks)| OnHost { rank, ranks }),
+            consumer: arguments.consumer,
             record: false,
         };
         let job = py

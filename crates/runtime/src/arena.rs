@@ -21,7 +21,7 @@ use foresee_core::ids::{Rank, SampleId};
 
 use crate::extents::Extents;
 use crate::fork::{self, Watch};
-use crate::host::{self, Borrowed, Entry, Exchanged, Neighbours, Shown};
+use crate::host::{self, Borrowed, Crews, Entry, Exchanged, Neighbours, Shown};
 use crate::kept::{Buffer, Kept, Space};
 use crate::pages::{Pages, Private};
 use crate::tier::Stay;
@@ -48,6 +48,7 @@ pub(crate) struct Arena {
 struct Sharing {
     shown: Shown,
     neighbours: Neighbours,
+    crews: Option<Arc<Crews>>,
 }
 
 struct Free {
@@ -267,6 +268,7 @@ impl Arena {
         let sharing = Sharing {
             shown: exchanged.shown,
             neighbours: exchanged.neighbours,
+            crews: exchanged.crews.map(Arc::new),
         };
         let is_first = self.sharing.set(sharing).is_ok();
         assert!(is_first, "memory is shared once");
@@ -281,6 +283,11 @@ impl Arena {
     /// Ranks of this host.
     pub(crate) fn neighbours(&self) -> Option<&Neighbours> {
         self.sharing.get().map(|sharing| &sharing.neighbours)
+    }
+
+    /// What ranks of this host show of their threads, where all of them do.
+    pub(crate) fn crews(&self) -> Option<&Arc<Crews>> {
+        self.sharing.get()?.crews.as_ref()
     }
 
     /// A sample of so many bytes that lies in the memory of another rank of this host, to be used there.

@@ -4,12 +4,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlook, Read};
+use foresee_core::engine::{Awaited, Consumed, Engine, Evicted, Lane, Next, Outlook, Read, Scout};
 use foresee_core::held::Held;
 use foresee_core::homes::{Home, Homes};
 use foresee_core::ids::{Epoch, Rank, SampleId, TierId};
 use foresee_core::model::{Model, Origin, SourceLoad};
 use foresee_core::policy::{Holders, Threads};
+use foresee_core::threads::Need;
 use foresee_core::tier_map::TierMap;
 use foresee_core::units::{Bytes, Pace};
 
@@ -274,6 +275,16 @@ impl Desk {
         for sample in seen.collect::<Vec<_>>() {
             self.see(sample, true);
         }
+    }
+
+    /// Looks ahead from where the staging threads are.
+    pub fn scout(&self) -> Scout {
+        self.engine.scout()
+    }
+
+    /// What the next so many accesses need, from where they would be read now. Changes nothing.
+    pub fn need(&mut self, scout: &mut Scout, accesses: usize) -> Need {
+        self.engine.need(scout, accesses, &mut self.sight)
     }
 
     /// The next read of a lane.

@@ -24,8 +24,15 @@ pub(crate) trait Work: Send + Sync {
     fn urgency(&self) -> f64;
     /// So many jobs live on its byte budget from now on.
     fn divide_budget(&self, jobs: usize);
-    /// Which byte budget it lives on: jobs with the same configuration share one.
-    fn budget(&self) -> &Config;
+    /// Which byte budget it lives on.
+    fn budget(&self) -> Budget;
+}
+
+/// Memory that jobs of a process share: those with the same configuration, of the same consumer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Budget {
+    pub(crate) config: Config,
+    pub(crate) consumer: u32,
 }
 
 /// The threads.
@@ -51,7 +58,7 @@ struct Inner {
     next: u64,
     threads: usize,
     /// Memory in which jobs keep samples, by budget.
-    grants: Vec<(Config, u64)>,
+    grants: Vec<(Budget, u64)>,
     /// Whether it was said that threads are not to be had.
     said_fewer: bool,
 }
@@ -221,7 +228,8 @@ impl Pool {
         // Jobs take their own lock.
         drop(inner);
         for job in &jobs {
-            let on_same = jobs.iter().filter(|other| other.budget() == job.budget());
+            let budget = job.budget();
+            let on_same = jobs.iter().filter(|other| other.budget() == budget);
             job.divide_budget(on_same.count());
         }
     }
@@ -241,7 +249,7 @@ impl Pool {
     }
 
     /// Gives memory for keeping samples, as much as is left of `capacity` bytes for all jobs together.
-    pub(crate) fn grant(&self, budget: &Config, wanted: u64, capacity: u64) -> u64 {
+    pub(crate) fn grant(&self, budget: &Budget, wanted: u64, capacity: u64) -> u64 {
         let mut inner = self.inner();
         let taken: u64 = inner
             .grants
@@ -255,7 +263,7 @@ impl Pool {
     }
 
     /// Takes granted memory back.
-    pub(crate) fn take_back(&self, budget: &Config, bytes: u64) {
+    pub(crate) fn take_back(&self, budget: &Budget, bytes: u64) {
         let mut inner = self.inner();
         if let Some(place) = inner
             .grants

@@ -512,6 +512,7 @@ fn spec(
         rank: seat.rank,
         world: seat.world,
         on_host: seat.on_host,
+        consumer: 0,
         record: false,
     }
 }

@@ -259,14 +259,15 @@ fn scenario(
             samples,
             size_mb: SizeSpec::Fixed(mean_mb),
         },
-        system: system(options, config),
+        system: system(options, config, ranks_per_host),
     })
 }
 
-fn system(options: &Options, config: &Config) -> SystemSpec {
+fn system(options: &Options, config: &Config, ranks_per_host: u32) -> SystemSpec {
     let threads = match config.staging.threads {
         Threads::Auto => STAGING_THREADS,
         Threads::Number(threads) => threads,
+        Threads::OfHost(threads) => (threads / ranks_per_host).max(1),
     };
     let staging = Tier {
         kind: TierKind::Memory,

@@ -21,6 +21,8 @@
 //!
 //! A sample that has to get to its home is left in an area for that, published likewise, and fetched by its home (`job`).
 //!
+//! Each also shows what its loader threads are about (`crews`), so that they can be where they are needed.
+//!
 //! What a rank keeps on disk the others read in its file (`files`), where it tells them that it lies.
 //!
 //! # Who is on a host
@@ -31,6 +33,7 @@
 mod board;
 mod card;
 mod cells;
+mod crews;
 mod files;
 mod neighbour;
 mod passing;
@@ -44,13 +47,14 @@ pub(crate) use self::passing::within_a_process;
 
 pub(crate) use self::board::{Entry, Place};
 pub(crate) use self::card::{Card, Listener};
+pub(crate) use self::crews::{Crews, Stepped};
 pub(crate) use self::files::Files;
 pub(crate) use self::neighbour::{Borrowed, Neighbours};
 pub(crate) use self::passing::{Exchanged, Offer, exchange};
 pub(crate) use self::shown::Shown;
 
-/// What a rank's board takes, and its tables of pins, one for each other rank of its host.
+/// What a rank's boards take, and its tables of pins, one for each other rank of its host.
 pub(crate) fn tables_bytes(samples: u32, ranks: u32) -> u64 {
     let others = u64::from(ranks.saturating_sub(1));
-    board::board_bytes(samples) + others * pins::table_bytes(samples)
+    board::board_bytes(samples) + crews::BOARD_BYTES + others * pins::table_bytes(samples)
 }

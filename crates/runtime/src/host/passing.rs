@@ -23,6 +23,7 @@ use rustix::net::{
 
 use super::board::Board;
 use super::card::{Card, Listener};
+use super::crews::{CrewBoard, CrewView, Crews, RANKS_MAX};
 use super::neighbour::{Had, Neighbour, Neighbours};
 use super::pins::{Pins, PinsView};
 use super::shown::{Reader, Shown};
@@ -31,12 +32,12 @@ use crate::transport::Transport;
 /// Pieces of memory of one rank: stripes of what it keeps, and of what it leaves for others.
 const PIECES_MAX: usize = 16;
 
-/// A board, pins, and pieces of memory.
-const FILES_MAX: usize = PIECES_MAX + 2;
+/// A board, pins, a board of threads, and pieces of memory.
+const FILES_MAX: usize = PIECES_MAX + 3;
 
 /// What is said with the descriptors: how many samples boards have.
 const HEADER_BYTES: usize = 8;
-const MAGIC: [u8; 4] = *b"fmem";
+const MAGIC: [u8; 4] = *b"fme2";
 
 /// What an end says when it has mapped what it got.
 const READY: u8 = b'R';
@@ -75,6 +76,8 @@ pub(crate) struct Exchanged {
     pub(crate) shown: Shown,
     /// What it may look at.
     pub(crate) neighbours: Neighbours,
+    /// What all of them show of their threads; none where it did not work with all, or where there are too many.
+    pub(crate) crews: Option<Crews>,
     /// Ranks of this host with which it did not work, and why.
     pub(crate) failed: Vec<(Rank, io::Error)>,
 }
@@ -97,10 +100,13 @@ pub(crate) fn exchange(
         })
         .map(|(rank, _)| rank)
         .collect();
+    let crew = CrewBoard::new()?;
     let mut table = Table {
         transport,
         offer,
         board: board.shown()?,
+        crew: crew.shown()?,
+        crews: Vec::new(),
         deadline,
         readers: Vec::new(),
         neighbours: cards.iter().map(|_| None).collect(),
@@ -113,11 +119,30 @@ pub(crate) fn exchange(
         }
     }
     table.wait_for(&behind, listener);
+    let crews = crews(own, &near, crew, table.crews).filter(|_| table.failed.is_empty());
     Ok(Exchanged {
+        crews,
         shown: Shown::new(board, table.readers),
         neighbours: Neighbours::new(table.neighbours),
         failed: table.failed,
     })
+}
+
+/// The boards of threads of all ranks of the host, each at its place; none where one is missing, or where there are too many.
+fn crews(
+    own: Rank,
+    near: &[Rank],
+    board: CrewBoard,
+    mut seen: Vec<(Rank, CrewView)>,
+) -> Option<Crews> {
+    if seen.len() != near.len() || near.len() >= RANKS_MAX {
+        return None;
+    }
+    seen.sort_by_key(|(rank, _)| *rank);
+    let place = seen.partition_point(|(rank, _)| *rank < own);
+    let mut others: Vec<Option<CrewView>> = seen.into_iter().map(|(_, view)| Some(view)).collect();
+    others.insert(place, None);
+    Some(Crews::new(place, board, others))
 }
 
 /// What a holder, rank 0, and a reader of its memory have, in one process: for schedules, which know no others.
@@ -140,6 +165,7 @@ pub(crate) fn within_a_process(
     let exchanged = |board, readers, neighbours| Exchanged {
         shown: Shown::new(board, readers),
         neighbours: Neighbours::new(neighbours),
+        crews: None,
         failed: Vec::new(),
     };
     let own = Board::new(samples)?;
@@ -154,6 +180,8 @@ struct Table<'a> {
     transport: &'a dyn Transport,
     offer: &'a Offer,
     board: File,
+    crew: File,
+    crews: Vec<(Rank, CrewView)>,
     deadline: Instant,
     readers: Vec<Reader>,
     neighbours: Vec<Option<Arc<Neighbour>>>,
@@ -221,13 +249,15 @@ impl Table<'_> {
         let samples = self.offer.samples;
         let pins = Pins::new(samples)?;
         let shown_pins = pins.shown()?;
-        let mut files = vec![self.board.as_fd(), shown_pins.as_fd()];
+        let mut files = vec![self.board.as_fd(), shown_pins.as_fd(), self.crew.as_fd()];
         files.extend(self.offer.memory.iter().map(AsFd::as_fd));
         send_files(&stream, samples, &files)?;
         let mut got = receive_files(&stream, samples)?.into_iter();
-        let (Some(board), Some(their_pins)) = (got.next(), got.next()) else {
+        let [Some(board), Some(their_pins), Some(crew)] = [got.next(), got.next(), got.next()]
+        else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        let crew = CrewView::new(&crew)?;
         let line = Line(Arc::new(stream));
         let neighbour = Neighbour::new(
             samples,
@@ -256,6 +286,7 @@ impl Table<'_> {
             reader.sees = true;
         }
         self.neighbours[rank.index()] = Some(Arc::new(neighbour));
+        self.crews.push((rank, crew));
         Ok(())
     }
 }

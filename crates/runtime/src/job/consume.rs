@@ -300,10 +300,14 @@ impl Job {
 
     /// Makes a batch of the first that were gathered, and steps on.
     fn hand_over(&self, consumer: &mut Consumer, shared: &Arc<Shared>, wanted: usize) -> Batch {
-        let stall_s = shared.change(|state| {
-            let stall_s = self.count(consumer, state, wanted);
-            (stall_s, state.has_room_again())
+        let (number, stall_s, trained) = shared.change(|state| {
+            let number = state.ledger.counts.batches;
+            let (stall_s, trained) = self.count(consumer, state, wanted);
+            ((number, stall_s, trained), state.has_room_again())
         });
+        if let Some(balancing) = &shared.balancing {
+            balancing.stepped(number, Seconds(stall_s), trained);
+        }
         let Mark { epoch, step } = consumer.mark;
         let rank = shared.spec.rank();
         let first = consumer.index;
@@ -331,26 +335,33 @@ impl Job {
         batch
     }
 
-    /// Counts what is about to be handed over, and blames the wait for it.
-    fn count(&self, consumer: &mut Consumer, state: &mut State, wanted: usize) -> f64 {
+    /// Counts what is about to be handed over, and blames the wait for it. How long that was, and how long the trainer was
+    /// busy with what it had before.
+    fn count(&self, consumer: &mut Consumer, state: &mut State, wanted: usize) -> (f64, Seconds) {
         let now = Instant::now();
         let since = consumer.since.take().unwrap_or(now);
-        let handed = &consumer.gathered[..wanted];
-        let last = handed.iter().max_by_key(|one| one.ready);
+        let handed = consumer.handed.replace(now);
+        let trained = handed.map_or(Seconds::ZERO, |handed| {
+            let trained = Seconds(since.saturating_duration_since(handed).as_secs_f64());
+            state.pace.trained(trained);
+            trained
+        });
+        let samples = &consumer.gathered[..wanted];
+        let last = samples.iter().max_by_key(|one| one.ready);
         let mut stall_s = 0.0;
         if let Some(last) = last.filter(|last| last.ready > since) {
             stall_s = (now - since).as_secs_f64();
             let fetched = last.fetched.saturating_duration_since(since).as_secs_f64();
             state.stalled(last.origin, Seconds(fetched), Seconds(stall_s));
         }
-        let bytes = handed.iter().map(|one| one.piece.bytes().len() as u64);
+        let bytes = samples.iter().map(|one| one.piece.bytes().len() as u64);
         state.ledger.counts.batches += 1;
         state.ledger.counts.samples += wanted as u64;
         state.ledger.counts.bytes += bytes.sum::<u64>();
         let first_ns = (now - self.made).as_nanos() as u64;
         let (once, order) = (first_ns.max(1), Ordering::Relaxed);
         let _ = self.first_batch_ns.compare_exchange(0, once, order, order);
-        stall_s
+        (stall_s, trained)
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct Consumer {
     pub(super) gathered: Vec<Gathered>,
     /// When the trainer began to wait for what it is about to get.
     pub(super) since: Option<Instant>,
+    /// When it got what it had last.
+    pub(super) handed: Option<Instant>,
     /// Samples to pass over after a start in the middle of a step.
     pub(super) skip: u32,
     /// The sample that is next has been reported as broken.
@@ -109,6 +111,7 @@ impl Consumer {
             index,
             gathered: Vec::new(),
             since: None,
+            handed: None,
             skip: index,
             reported: false,
             stand: Stand::default(),

@@ -143,6 +143,11 @@ impl Course {
         self.queue.front()
     }
 
+    /// Reads that wait for a thread.
+    pub(super) fn queued(&self) -> impl Iterator<Item = &Read> {
+        self.queue.iter().map(|fetch| &fetch.ticket.read)
+    }
+
     pub(super) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
     }

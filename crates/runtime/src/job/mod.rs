@@ -30,6 +30,8 @@
 //! 4. A memory tier's map of what it holds, and a disk tier's index; the latter is never held during a write.
 //! 5. The arena's free ranges.
 //!
+//! `balancing` has one that its thread takes before the job's, and others alone.
+//!
 //! Apart from these, and never taken with the job's lock: the pool's (`pool`), a trace's, a disk's log, and
 //! `Shared::member` and `grant`, the stage of `meeting`. `spec`, `orders`, `course`, `peers` and `began` of [`Job`] are taken for a moment, to copy, with any.
 //!
@@ -43,12 +45,14 @@
 //!   of it that is done without the lock; `chores`: what of that waits for disks; `post`, `outbox`: what is said and handed to them; `lingering`: the end; `sharing`: memory of one host.
 //! - `meeting`: which jobs of ranks belong together; `agreement`: what ranks tell each other before they plan; `outbox`: samples on their way to their homes.
 //! - `stores`: arena and tiers; `allotment`: what they may hold; `looks`: whether what they hold is still what the source has.
+//! - `balancing`: threads of a host's ranks go to the one that would be late.
 //! - `simulation` (tests): all of this among ranks and faults that a seed draws.
 //! - `start`: bringing a job up; `consumer`: where the trainer stands; `saved`: to go on later; `stats`: what happened.
 
 mod agreement;
 mod allotment;
 mod awaiting;
+mod balancing;
 mod chores;
 mod consume;
 mod consumer;
@@ -102,6 +106,7 @@ use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::stream::{Layout, Mark, Orders, Shuffle};
 
 pub use self::agreement::AgreementError;
+pub use self::balancing::BalanceStats;
 use self::consumer::Consumer;
 pub use self::error::JobError;
 pub use self::handed::{Ask, Asked, Batch, Prepared, Sample, StagingMemory};

@@ -7,6 +7,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::balancing::Balancing;
 use super::chores::Chores;
 use super::outbox::Outbox;
 use super::post::Post;
@@ -20,7 +21,7 @@ use super::wake::{Call, Wake};
 use super::work::Worker;
 use crate::fork;
 use crate::host::Files;
-use crate::pool::{Member, Pool, Work};
+use crate::pool::{Budget, Member, Pool, Work};
 use crate::tier::forbid_writes;
 use crate::trace::Trace;
 use crate::transport::{Serving, Transport};
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(super) served: Served,
     /// What they want of disks.
     pub(super) chores: Chores,
+    /// Threads that go to the rank of this host that needs them; none where they do not.
+    pub(super) balancing: Option<Balancing>,
     /// Until the job is closed, what other ranks send is taken in.
     serving: Mutex<Option<Serving>>,
     /// Whether the trainer reads its samples itself, one by one.
@@ -97,6 +100,9 @@ impl Shared {
         let post = parts
             .transport
             .map(|way| Post::new(way, world, deadline, Arc::clone(&outbox)));
+        let crews = parts.stores.arena.crews();
+        let crews = crews.filter(|_| parts.spec.shares_threads());
+        let balancing = crews.map(|crews| Balancing::new(Arc::clone(crews)));
         let shared = Arc::new_cyclic(|own| Self {
             own: Weak::clone(own),
             post,
@@ -105,6 +111,7 @@ impl Shared {
             files: Files::default(),
             served,
             chores: Chores::default(),
+            balancing,
             spec: parts.spec,
             stores: parts.stores,
             reader: parts.reader,
@@ -131,6 +138,9 @@ impl Shared {
             let ear = Arc::new(Ear(Arc::downgrade(&shared)));
             let serving = transport.serve(ear)?;
             *whole(shared.serving.lock()) = Some(serving);
+        }
+        if shared.balancing.is_some() {
+            Balancing::start(&shared)?;
         }
         Ok(shared)
     }
@@ -240,6 +250,14 @@ impl Shared {
     /// Threads do nothing more for this job. `is_over`: the trainer has all of its stream.
     pub(super) fn close(&self, is_over: bool) {
         self.reader.close();
+        // A child's parent goes on with what both see.
+        if let Some(balancing) = self
+            .balancing
+            .as_ref()
+            .filter(|_| self.is_of_this_process())
+        {
+            balancing.close();
+        }
         self.change(|state| ((), state.end(Ended::Closed)));
         let member = whole(self.member.lock()).take();
         // After the lock: the pool asks all jobs.
@@ -302,7 +320,7 @@ impl Work for Shared {
         self.change(|state| ((), state.bound_window(most)));
     }
 
-    fn budget(&self) -> &foresee_config::Config {
-        &self.spec.config
+    fn budget(&self) -> Budget {
+        self.spec.budget()
     }
 }

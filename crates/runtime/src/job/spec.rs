@@ -19,6 +19,7 @@ use foresee_image::{Key, Pipeline};
 use super::error::JobError;
 use super::sharing;
 use crate::machine;
+use crate::pool::Budget;
 use crate::source::{Source, Speed};
 use crate::tier::HostSlot;
 
@@ -114,6 +115,8 @@ pub struct JobSpec {
     pub world: u32,
     /// Which of the ranks on its host it is, where the launcher says so.
     pub on_host: Option<OnHost>,
+    /// Which of its process's consumers it is: each has memory of its own.
+    pub consumer: u32,
     /// Whether all that the engine is told is written down.
     pub record: bool,
 }
@@ -287,12 +290,26 @@ impl JobSpec {
     pub(super) fn staging_threads(&self) -> (u32, bool) {
         match (self.config.staging.threads, self.source.speed()) {
             (Threads::Number(threads), _) => (threads, false),
+            (Threads::OfHost(threads), _) => ((threads / self.ranks_on_host()).max(1), false),
             (Threads::Auto, Some(speed)) => {
                 let mean = self.catalog.total().0 as f64 / f64::from(self.catalog.len().max(1));
                 (knee(&speed, Bytes(mean as u64)), false)
             }
             (Threads::Auto, None) => (self.cores().max(2), true),
         }
+    }
+
+    /// Whose memory it lives on, with other jobs of its process.
+    pub(super) fn budget(&self) -> Budget {
+        Budget {
+            config: self.config.clone(),
+            consumer: self.consumer,
+        }
+    }
+
+    /// Whether threads go to the rank of the host that needs them.
+    pub(super) fn shares_threads(&self) -> bool {
+        !matches!(self.config.staging.threads, Threads::Number(_))
     }
 
     /// What the policy is told. `kept` is what each tier can hold, `held` what they hold already.

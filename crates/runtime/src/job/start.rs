@@ -386,7 +386,7 @@ impl Job {
         let (wanted, capacity) = memory
             .filter(|_| does_keep)
             .map_or((0, 0), |tier| (total, spec.part_bytes(tier)));
-        let grant = Grant::new(pool, &spec.config, wanted, capacity);
+        let grant = Grant::new(pool, spec.budget(), wanted, capacity);
         let granted = grant.bytes;
         let (samples, largest) = (u64::from(spec.catalog.len()), spec.catalog.largest().0);
         let keeps = Keeps {

@@ -11,6 +11,7 @@ use foresee_core::tally::{Count, Tally};
 use serde::{Deserialize, Serialize};
 
 use super::Job;
+use super::balancing::{BalanceStats, Balancing};
 use super::ledger::Counts;
 use super::peer_stats::{JobStats, PeerStats, Report, WayStats};
 use super::post::Post;
@@ -80,6 +81,8 @@ pub struct Stats {
     pub not_kept: u64,
     /// Samples that were given memory outside of the staging buffer, because all of it was in the trainer's hands.
     pub outside: u64,
+    /// Threads that go to the rank of a host that needs them, and how steps of its ranks went; none where they do not.
+    pub balance: Option<BalanceStats>,
     /// What happened between this rank and others; none without peers.
     pub peers: Option<PeerStats>,
     /// What all ranks did, as far as they said; none without peers.
@@ -109,6 +112,7 @@ impl Stats {
                 stats.stall_by_s = stalls.collect();
                 stats.threads = now.crew.by_lane();
             });
+            stats.balance = shared.balancing.as_ref().map(Balancing::stats);
             stats.count_peers(shared);
         }
         stats
@@ -160,6 +164,7 @@ impl Stats {
             stale: 0,
             not_kept: 0,
             outside: 0,
+            balance: None,
             peers: None,
             job: None,
         }
@@ -314,6 +319,9 @@ impl fmt::Display for Stats {
         ];
         for (what, count) in troubles.into_iter().filter(|(_, count)| *count > 0) {
             write!(f, "\n{what:<12}{count}")?;
+        }
+        if let Some(balance) = &self.balance {
+            write!(f, "\n{balance}")?;
         }
         if let Some(peers) = &self.peers {
             write!(f, "\n{peers}")?;

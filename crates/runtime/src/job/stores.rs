@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use foresee_config::Config;
 use foresee_core::engine::Read;
 use foresee_core::ids::{Rank, SampleId, TierId};
 use foresee_core::units::Bytes;
 
 use crate::arena::{Arena, Filling};
-use crate::pool::Pool;
+use crate::pool::{Budget, Pool};
 use crate::source::Source;
 use crate::tier::{Place, Stay, Tier};
 use crate::transport::Payload;
@@ -16,14 +15,14 @@ use crate::transport::Payload;
 /// Memory of the process's budget for kept samples; given back when it is dropped.
 pub(super) struct Grant {
     pool: Arc<Pool>,
-    budget: Config,
+    budget: Budget,
     pub(super) bytes: u64,
 }
 
 impl Grant {
-    /// As much as is left of a memory tier for all jobs of its configuration, and as the dataset needs.
-    pub(super) fn new(pool: &Arc<Pool>, budget: &Config, wanted: u64, capacity: u64) -> Self {
-        let bytes = pool.grant(budget, wanted.min(capacity), capacity);
+    /// As much as is left of a memory tier for all jobs that share it, and as the dataset needs.
+    pub(super) fn new(pool: &Arc<Pool>, budget: Budget, wanted: u64, capacity: u64) -> Self {
+        let bytes = pool.grant(&budget, wanted.min(capacity), capacity);
         if bytes < wanted.min(capacity) {
             tracing::warn!(
                 "the memory tier has {bytes} B left of {capacity} B: other jobs with the same configuration have the rest"
@@ -31,7 +30,7 @@ impl Grant {
         }
         Self {
             pool: Arc::clone(pool),
-            budget: budget.clone(),
+            budget,
             bytes,
         }
     }

@@ -77,6 +77,7 @@ pub(super) fn spec() -> JobSpec {
         rank: 0,
         world: 1,
         on_host: None,
+        consumer: 0,
         record: false,
     }
 }

@@ -174,6 +174,7 @@ pub(crate) fn job_spec(source: &Made) -> JobSpec {
         rank: 0,
         world: 1,
         on_host: None,
+        consumer: 0,
         record: false,
     }
 }
