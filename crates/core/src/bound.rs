@@ -2,6 +2,7 @@
 //!
 //! A sample used in two successive epochs is carried across or read again, so with `A_e` the samples of epoch e and K
 //! the payload that all tiers together can carry, source bytes are at least `s(A_1) + sum over e >= 2 of max(0, s(A_e) - K)`.
+//! What a dropped tail keeps from the first epoch comes in a later one: each sample that is used at all is read once at least.
 //! One rank's own minimum follows from its accesses one by one.
 
 use std::collections::BTreeMap;
@@ -43,7 +44,7 @@ fn whole_samples(brief: &Brief) -> impl Fn(Bytes) -> u64 {
 pub fn source_minimum(brief: &Brief) -> Bytes {
     let carried = carried(brief);
     let epochs = (0..brief.orders.epochs()).map(Epoch);
-    epochs
+    let by_epoch: Bytes = epochs
         .map(|epoch| {
             let used = used(brief, epoch);
             if epoch == Epoch(0) {
@@ -52,7 +53,38 @@ pub fn source_minimum(brief: &Brief) -> Bytes {
                 used.saturating_sub(carried)
             }
         })
-        .sum()
+        .sum();
+    let unused = unused(brief, Epoch(0), 0);
+    let unused: Bytes = unused.map(|sample| brief.catalog.size(sample)).sum();
+    by_epoch.max(brief.catalog.total().saturating_sub(unused))
+}
+
+/// Samples that no epoch uses from this one on, and from this position of it.
+fn unused(brief: &Brief, first: Epoch, from: u64) -> impl Iterator<Item = SampleId> {
+    let order = brief.orders.epoch(first);
+    let left_out = (0..from).chain(dealt(brief, first)..order.len());
+    let mut unused: Vec<SampleId> = left_out
+        .map(|position| order.sample(Position(position)))
+        .collect();
+    unused.sort_unstable();
+    for epoch in (first.0 + 1..brief.orders.epochs()).map(Epoch) {
+        if unused.is_empty() {
+            break;
+        }
+        let order = brief.orders.epoch(epoch);
+        let dropped = dealt(brief, epoch)..order.len();
+        let mut dropped: Vec<SampleId> = dropped
+            .map(|position| order.sample(Position(position)))
+            .collect();
+        dropped.sort_unstable();
+        unused.retain(|sample| dropped.binary_search(sample).is_ok());
+    }
+    unused.into_iter()
+}
+
+/// How many positions of an epoch are dealt: all but those in a dropped tail.
+fn dealt(brief: &Brief, epoch: Epoch) -> u64 {
+    brief.layout.kept().min(brief.orders.epoch(epoch).len())
 }
 
 /// The source minimum of what is left of a job: from where it begins, with what tiers hold from before. `None` where orders
@@ -72,7 +104,7 @@ pub fn job_minimum(brief: &Brief) -> Option<Bytes> {
     let order = brief.orders.epoch(first);
     let global_batch = u64::from(brief.layout.global_batch());
     let from = u64::from(step.0) * global_batch;
-    let until = (u64::from(brief.layout.steps()) * global_batch).min(order.len());
+    let until = dealt(brief, first);
     let rest = (from..until).map(|position| order.sample(Position(position)));
     let unheld = rest.filter(|sample| !is_held[sample.index()]);
     let begun: Bytes = unheld.map(|sample| brief.catalog.size(sample)).sum();
@@ -81,14 +113,22 @@ pub fn job_minimum(brief: &Brief) -> Option<Bytes> {
     let again: Bytes = later
         .map(|epoch| used(brief, epoch).saturating_sub(carried))
         .sum();
-    Some(begun + again)
+    let mut is_read = is_held.iter().map(|is_held| !is_held).collect::<Vec<_>>();
+    for sample in unused(brief, first, from.min(until)) {
+        is_read[sample.index()] = false;
+    }
+    let read = brief
+        .catalog
+        .samples()
+        .filter(|sample| is_read[sample.index()]);
+    let once: Bytes = read.map(|sample| brief.catalog.size(sample)).sum();
+    Some((begun + again).max(once))
 }
 
 /// The bytes of the samples that an epoch uses: all but those in a dropped tail.
 fn used(brief: &Brief, epoch: Epoch) -> Bytes {
     let order = brief.orders.epoch(epoch);
-    let dealt = u64::from(brief.layout.steps()) * u64::from(brief.layout.global_batch());
-    let dropped = (dealt.min(order.len())..order.len())
+    let dropped = (dealt(brief, epoch)..order.len())
         .map(|position| brief.catalog.size(order.sample(Position(position))));
     brief.catalog.total().saturating_sub(dropped.sum())
 }

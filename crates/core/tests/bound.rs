@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use foresee_core::bound::lone_minimum;
+use foresee_core::bound::{job_minimum, lone_minimum, source_minimum};
 use foresee_core::catalog::Catalog;
 use foresee_core::held::Held;
 use foresee_core::ids::{Epoch, Rank, SampleId, Step};
@@ -166,6 +166,37 @@ proptest! {
         let brief = brief(sizes, orders, 1, capacity, Mark::START);
         let expected = total + u64::from(epochs - 1) * total.saturating_sub(capacity);
         prop_assert_eq!(lone_minimum(&brief, Rank(0), &[]), Some(Bytes(expected)));
+    }
+}
+
+proptest! {
+    #[test]
+    fn with_room_for_all_each_sample_that_is_used_is_read_once(
+        samples in 4..60_u32,
+        ranks in 1..4_u32,
+        batch in 1..5_u32,
+        epochs in 1..4_u32,
+        tail in prop::sample::select(vec![Tail::Pad, Tail::Drop, Tail::Exact]),
+        drop_last: bool,
+        step in 0..20_u32,
+        seed: u64,
+    ) {
+        let orders = Orders::new(Shuffle::Torch { seed }, samples, epochs).unwrap();
+        let global_batch = ranks * batch;
+        prop_assume!(global_batch + ranks <= samples);
+        let spec = LayoutSpec { positions: orders.len(), world: ranks, global_batch, deal: Deal::Strided, tail, drop_last };
+        let mut brief = brief(vec![3; samples as usize], orders, ranks, 3 * u64::from(samples), Mark::START);
+        brief.layout = Layout::new(spec).unwrap();
+        let used = |brief: &Brief| {
+            let stream = |rank| Stream::new(brief.orders.clone(), brief.layout.clone(), Rank(rank), brief.start);
+            let all: std::collections::BTreeSet<_> = (0..ranks).flat_map(stream).map(|access| access.sample).collect();
+            Bytes(3 * all.len() as u64)
+        };
+        prop_assert_eq!(source_minimum(&brief), used(&brief));
+        brief.start.step = Step(step % brief.layout.steps());
+        let left = job_minimum(&brief).unwrap();
+        // What fills a tail may be used in what is left of an epoch only to fill it.
+        prop_assert!(left == used(&brief) || tail == Tail::Pad && left < used(&brief));
     }
 }
 

@@ -144,7 +144,13 @@ struct Covered {
 
 /// Ranks that cannot serve each other: no sample lives on one rank for all, each keeps what it will use again soonest.
 fn lone(brief: &Brief, foresight: Foresight) -> Result<Parts<'_>, Unsupported> {
-    brief.refuse_local()?;
+    if brief.assignment == Assignment::Local {
+        return Err(Unsupported(
+            "assignment \"local\" deals samples to the ranks that hold them, but here ranks do not serve each other: \
+             some did not come, no tier has room, or peers.transport is \"none\"; use assignment \"order\", or mend that"
+                .into(),
+        ));
+    }
     Ok(with_homes(
         brief,
         Covered {

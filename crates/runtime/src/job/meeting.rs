@@ -393,7 +393,7 @@ impl Peers {
                     format!(" (missing: {absent})")
                 };
                 tracing::warn!(
-                    "rank {}: not all ranks came within {waited_s} s{missing}: this one goes on alone",
+                    "rank {}: not all ranks came to this job within {waited_s} s{missing}, or they made another one (dataset, batch_size, epochs or shuffle): this one goes on alone",
                     spec.rank
                 );
                 Stage::Alone
