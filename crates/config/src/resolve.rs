@@ -237,7 +237,8 @@ mod tests {
             ),
             (
                 &[("FORESEE_STAGING_THREADS", "m\nany")],
-                "FORESEE_STAGING_THREADS=m\\nany: \"m\\nany\" is not known; give \"auto\" or a whole number",
+                "FORESEE_STAGING_THREADS=m\\nany: \"m\\nany\" is not known; give \"auto\", a whole number or, for all ranks \
+                 of a host together, one as in \"16 a host\"",
             ),
             (
                 &[("FORESEE_STAGING_THREADS", "65536")],
