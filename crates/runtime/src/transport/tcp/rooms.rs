@@ -167,9 +167,11 @@ mod tests {
         let one = rooms.payload(again);
         let other = one.clone();
         drop(one);
-        assert_ne!(rooms.take(LEN).unwrap().as_ptr(), place);
+        let meanwhile = rooms.take(LEN).unwrap();
+        assert_ne!(meanwhile.as_ptr(), place);
         drop(other);
-        assert_eq!(rooms.take(LEN).unwrap().as_ptr(), place);
+        let again = rooms.take(LEN).unwrap();
+        assert_eq!(again.as_ptr(), place);
     }
 
     #[test]
@@ -178,8 +180,10 @@ mod tests {
         let both = [(); 2].map(|()| rooms.payload(vec![7; LEN]));
         let [first, last] = both.each_ref().map(|one| one.bytes().as_ptr());
         drop(both);
-        assert_eq!(rooms.take(LEN).unwrap().as_ptr(), last);
-        assert_eq!(rooms.take(LEN).unwrap().as_ptr(), first);
+        let room = rooms.take(LEN).unwrap();
+        assert_eq!(room.as_ptr(), last);
+        let room = rooms.take(LEN).unwrap();
+        assert_eq!(room.as_ptr(), first);
     }
 
     #[test]
