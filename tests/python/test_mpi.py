@@ -26,6 +26,8 @@ ORIGINS = {"mpi": "host_peer", "mpi-only": "peer"}
 
 @pytest.fixture(params=LAUNCHERS)
 def kind(request):
+    # Where there is no such MPI, the test is skipped before it makes anything.
+    launcher(request.param, 1)
     return request.param
 
 
@@ -80,7 +82,8 @@ def test_the_order_is_that_of_ranks_without_peers_and_bytes_are_the_files(kind, 
 
 
 def test_local_batches_are_the_same_sets_and_hardly_use_other_ranks(kind, tmp_path):
-    size, batch, steps = 2000, 64, 20
+    """As it is used: local batches of 64, and enough steps for what is over and what is short to even out."""
+    size, batch, steps = 2000, 64, 40
     samples = 4 * batch * steps
     paths = make_files(tmp_path / "dataset", samples, size)
     told = options(4, 102, "mpi-only", batch_size=batch)
@@ -97,8 +100,8 @@ def test_local_batches_are_the_same_sets_and_hardly_use_other_ranks(kind, tmp_pa
     local, local_bytes = batches("local", assignment="local")
     in_order, in_order_bytes = batches("order")
     assert local == in_order
-    # None in the first epoch: the first user of a sample holds it. With so few steps more is left over than in longer epochs.
-    assert local_bytes / (EPOCHS - 1) <= 0.1 * samples * size
+    # None in the first epoch: the first user of a sample holds it.
+    assert local_bytes / (EPOCHS - 1) <= 0.06 * samples * size
     assert in_order_bytes / (EPOCHS - 1) > 0.5 * samples * size
 
 

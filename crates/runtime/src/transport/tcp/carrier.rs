@@ -16,10 +16,14 @@ use super::hub::Hub;
 use super::inward;
 use super::parcel::{self, Expected, Packer, Parcel, Unpacker};
 use super::peer::Carriage;
+use super::rooms::Rooms;
 use super::{Meeting, Mesh, MeshError};
 
 /// What is old is looked for so often.
 const TICK: Duration = Duration::from_secs(1);
+
+/// Memory of samples that came, kept for the next ones.
+const ROOMS_BYTES_MAX: usize = 16 << 20;
 
 /// What is to be done.
 pub(in crate::transport) struct Work {
@@ -66,6 +70,7 @@ impl Mesh {
         let badge = Badge::new(meeting, 0);
         let mut hub = Hub::new(badge, meeting.secret.is_none())?;
         hub.sample_bytes_cap = message_bytes_max as u64;
+        hub.rooms = Rooms::up_to(ROOMS_BYTES_MAX);
         let hub = Arc::new(hub);
         hub.allow(meeting.sample_bytes_max);
         let mut mesh = Self {
@@ -84,7 +89,7 @@ impl Carrier {
         let own = hub.rank();
         let way = |other| Way {
             packer: Packer::new(own, other),
-            unpacker: Unpacker::new(other, own),
+            unpacker: Unpacker::new(other, own, Arc::clone(&hub.rooms)),
         };
         let ways = (0..hub.badge.world).map(|rank| way(Rank(rank))).collect();
         for rank in hub.others() {
@@ -127,6 +132,7 @@ impl Carrier {
             self.ticked = Instant::now();
             self.hub.forget_old();
             self.hub.shelf.forget_old(Instant::now());
+            self.hub.rooms.forget_unused();
         }
         Work { ranks, stop }
     }

@@ -17,6 +17,7 @@ use super::frame::{Bounds, Header, Kind};
 use super::greeting::{Badge, Hello, Refusal};
 use super::peer::{Conn, Peer, Way, end};
 use super::queue::{Out, Stream};
+use super::rooms::Rooms;
 use super::shelf::Shelf;
 use super::socket::Bell;
 use crate::fork;
@@ -123,6 +124,8 @@ pub(super) struct Hub {
     pub(super) sample_bytes_cap: u64,
     /// What rank 0 offers to all.
     pub(super) shelf: Shelf,
+    /// Memory of samples that came.
+    pub(super) rooms: Arc<Rooms>,
     /// Without a secret only this host is talked to.
     pub(super) is_local: bool,
     state: Mutex<State>,
@@ -157,6 +160,8 @@ impl Hub {
             sample_bytes_max: AtomicU64::new(0),
             sample_bytes_cap: u64::from(u32::MAX),
             shelf: Shelf::default(),
+            // Connections are read into memory as it is.
+            rooms: Rooms::up_to(0),
             is_local,
             state: Mutex::new(state),
             out_bell: Bell::new()?,

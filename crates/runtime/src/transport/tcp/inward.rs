@@ -23,7 +23,7 @@ use super::peer::{Conn, end};
 use super::queue::{Out, Stream};
 use super::{offers, roster};
 use crate::stamp::{STAMP_BYTES, Stamp};
-use crate::transport::{Answer, Ask, Content, Done, HandOver, Message, Payload, Ticket};
+use crate::transport::{Answer, Ask, Content, Done, HandOver, Message, Ticket};
 
 /// Bytes of the buffer for small frames: what is read of a sample before its length is known is copied, so not too large.
 const SMALL_BYTES: usize = 16 << 10;
@@ -341,7 +341,7 @@ pub(super) fn arrived(hub: &Hub, from: Rank, event: Event) {
         },
         Event::Garbled(header) => {
             hub.state().peer(from).troubles.garbled += 1;
-            let message = message(header, Vec::new());
+            let message = message(hub, header, Vec::new());
             let channel = hub.channel(header.channel);
             if let (Some(message), Some(channel)) = (message, channel) {
                 deliver(hub, &channel, from, instead(message));
@@ -364,7 +364,7 @@ fn learn(hub: &Hub, bytes: &[u8]) {
 }
 
 /// The message that a frame is, if it is one.
-fn message(header: Header, bytes: Vec<u8>) -> Option<Message> {
+fn message(hub: &Hub, header: Header, bytes: Vec<u8>) -> Option<Message> {
     let ticket = Ticket(header.number);
     let sample = SampleId(header.number as u32);
     let message = match header.kind {
@@ -374,13 +374,13 @@ fn message(header: Header, bytes: Vec<u8>) -> Option<Message> {
         }),
         Kind::Answer => Message::Answer(Answer {
             ticket,
-            content: Content::Sample(Payload::new(bytes)),
+            content: Content::Sample(hub.rooms.payload(bytes)),
         }),
         Kind::NoAnswer => Message::Answer(Answer {
             ticket,
             content: Content::WillNotCome,
         }),
-        Kind::HandOver => Message::HandOver(handed_over(sample, bytes)),
+        Kind::HandOver => Message::HandOver(handed_over(hub, sample, bytes)),
         Kind::NoHandOver => Message::HandOver(HandOver::unstamped(sample, Content::WillNotCome)),
         Kind::AnswerHere => Message::Answer(Answer {
             ticket,
@@ -402,14 +402,14 @@ fn message(header: Header, bytes: Vec<u8>) -> Option<Message> {
 }
 
 /// A sample, with its stamp behind it. What is too short for one is no sample.
-fn handed_over(sample: SampleId, mut bytes: Vec<u8>) -> HandOver {
+fn handed_over(hub: &Hub, sample: SampleId, mut bytes: Vec<u8>) -> HandOver {
     let Some(stamp) = bytes.last_chunk().map(Stamp::from_bytes) else {
         return HandOver::unstamped(sample, Content::WillNotCome);
     };
     bytes.truncate(bytes.len() - STAMP_BYTES);
     HandOver {
         sample,
-        content: Content::Sample(Payload::new(bytes)),
+        content: Content::Sample(hub.rooms.payload(bytes)),
         stamp,
     }
 }
@@ -436,7 +436,7 @@ fn for_channel(hub: &Hub, from: Rank, header: Header, bytes: Vec<u8>) {
             channel.with_calls(|calls| calls.got(from, call, others));
         }
         _ => {
-            if let Some(message) = message(header, bytes) {
+            if let Some(message) = message(hub, header, bytes) {
                 let delivered = deliver(hub, &channel, from, message);
                 if delivered == Delivered::Full && header.kind == Kind::Ask {
                     refuse(hub, from, header);

@@ -41,6 +41,7 @@ pub(super) mod parcel;
 mod peer;
 mod queue;
 mod reach;
+mod rooms;
 mod roster;
 mod shelf;
 mod socket;

@@ -7,11 +7,13 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use foresee_core::ids::Rank;
 
 use super::frame::{self, Bounds, Broken, Encoder, Event, HEADER_BYTES, Header, Kind};
 use super::queue::Out;
+use super::rooms::Rooms;
 use crate::stamp::STAMP_BYTES;
 use crate::transport::Payload;
 
@@ -111,6 +113,7 @@ enum Arriving {
 /// Opens the parcels of one rank.
 pub(super) struct Unpacker {
     seed: u64,
+    rooms: Arc<Rooms>,
     /// Frames so far.
     frames: u32,
     waiting: VecDeque<Waiting>,
@@ -119,9 +122,11 @@ pub(super) struct Unpacker {
 }
 
 impl Unpacker {
-    pub(super) fn new(from: Rank, to: Rank) -> Self {
+    /// Payloads are received into memory of `rooms`.
+    pub(super) fn new(from: Rank, to: Rank, rooms: Arc<Rooms>) -> Self {
         Self {
             seed: seed(from, to),
+            rooms,
             frames: 0,
             waiting: VecDeque::new(),
             first: 0,
@@ -162,7 +167,7 @@ impl Unpacker {
                 };
                 expected.push(Expected {
                     number: self.first + self.waiting.len() as u64,
-                    memory: room_for(len),
+                    memory: self.rooms.take(len),
                     len: len - stamp.map_or(0, |stamp| stamp.len()),
                     is_too_long: !is_allowed,
                 });
@@ -209,12 +214,6 @@ impl Unpacker {
     }
 }
 
-fn room_for(len: usize) -> Option<Vec<u8>> {
-    let mut memory = Vec::new();
-    memory.try_reserve_exact(len).ok()?;
-    Some(memory)
-}
-
 /// The last frame to a rank.
 pub(super) fn bye() -> Out {
     Out::small(Header::new(Kind::Bye, crate::transport::JobKey([0; 16]), 0))
@@ -238,7 +237,7 @@ mod tests {
     fn ends() -> (Packer, Unpacker) {
         (
             Packer::new(Rank(0), Rank(1)),
-            Unpacker::new(Rank(0), Rank(1)),
+            Unpacker::new(Rank(0), Rank(1), Rooms::up_to(0)),
         )
     }
 
@@ -327,7 +326,7 @@ mod tests {
                 "{cut} of {all}"
             );
         }
-        let mut other = Unpacker::new(Rank(2), Rank(1));
+        let mut other = Unpacker::new(Rank(2), Rank(1), Rooms::up_to(0));
         assert!(other.head(&parcel.head, BOUNDS).is_err());
         let (_, mut again) = ends();
         assert!(again.head(&parcel.head, BOUNDS).is_ok());
