@@ -250,6 +250,8 @@ impl Driver<'_> {
                 self.engine.lost(read.sample, tier);
             }
         }
+        // One that came too late: nobody else would remove it.
+        self.let_go(read.sample);
         self.remove_evicted();
     }
 
@@ -264,8 +266,11 @@ impl Driver<'_> {
             let Some(&sample) = self.by_inode.get(&inode) else {
                 continue;
             };
-            if self.following.open(sample) == Open::OffOrder {
-                self.served.stripe().count(Count::OffOrder);
+            match self.following.open(sample) {
+                Open::InOrder => {}
+                // The engine says whether it is kept, when it is asked.
+                Open::Early => continue,
+                Open::OffOrder => self.served.stripe().count(Count::OffOrder),
             }
             self.let_go(sample);
         }
