@@ -3,12 +3,13 @@
 
     bench/transparent.py costs      open + close and start-up, minima of 40 interleaved passes
     bench/transparent.py records    200 record files of 8 MB, 56 % of them cached, small reads with 1 ms of work each
-    bench/transparent.py cold       the first epoch from a MooseFS behind 400 Mbit/s (50 MB/s), small files
-    bench/transparent.py ahead      --sampler: source bytes beside the minimum, and waiting with 5 ms a read
+    bench/transparent.py cold       the first epoch from an emulated source of 50 MB/s, small files
+    bench/transparent.py ahead      --sampler, the same source: bytes beside the minimum, and waiting with 5 ms a read
     bench/transparent.py programs   ImageFolder script, tf.data over TFRecords, cp -r: 40 and 100 % of the dataset
 
-The command is the release build, or FORESEE_BIN. All but the first two need root and MooseFS (transparent_slow.py), `ahead` and
-`programs` torch, too (FORESEE_TORCH_PYTHON), and `programs` tensorflow (FORESEE_TF_PYTHON); a program that is not there is left out.
+The command is the release build, or FORESEE_BIN. `cold` and `ahead` need root and FUSE (transparent_emulated.py), `programs` root and
+MooseFS (transparent_slow.py); `ahead` and `programs` torch, too (FORESEE_TORCH_PYTHON), and `programs` tensorflow
+(FORESEE_TF_PYTHON); a program that is not there is left out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import moosefs
 import network
+import transparent_emulated
 import transparent_slow
 from transparent_common import REST_S, folder, foresee, made
 
@@ -109,13 +111,14 @@ def main() -> None:
     measures = {
         "costs": costs,
         "records": records,
-        "cold": transparent_slow.cold,
-        "ahead": transparent_slow.ahead,
+        "cold": transparent_emulated.cold,
+        "ahead": transparent_emulated.ahead,
         "programs": transparent_slow.programs,
     }
     parser.add_argument("what", choices=measures)
     what = parser.parse_args().what
-    if what not in ("costs", "records") and (lacking := moosefs.missing()):
+    needs = {"cold": transparent_emulated.missing, "ahead": transparent_emulated.missing, "programs": moosefs.missing}
+    if what in needs and (lacking := needs[what]()):
         sys.exit(lacking)
     try:
         measures[what]()

@@ -21,8 +21,8 @@ def foresee(source: Path, cache: Path, quota: int, *more: object) -> list[str]:
 
 
 @contextlib.contextmanager
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="foresee-transparent-") as name:
+def folder(inside: Path | None = None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="foresee-transparent-", dir=inside) as name:
         yield Path(name)
 
 

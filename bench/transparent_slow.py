@@ -1,9 +1,8 @@
-"""`foresee run` on a slow source: a private MooseFS behind a line of 400 Mbit/s, or one where each answer takes 5 ms."""
+"""`foresee run` on a shared file system: a private MooseFS behind a line of 400 Mbit/s."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import statistics
 import subprocess
@@ -17,7 +16,7 @@ import memory_group
 import moosefs
 import network
 from memory_group import MemoryGroup, watched
-from transparent_common import REST_S, folder, foresee, made
+from transparent_common import REST_S, folder, foresee
 
 HERE = Path(__file__).resolve().parent
 NAME = "foresee-transparent"
@@ -36,9 +35,8 @@ class Done:
 class Slow:
     """A storage and a host that mounts it."""
 
-    def __init__(self, storage: network.Host, mount: moosefs.Mount, mbit: int, delay_ms: float) -> None:
+    def __init__(self, storage: network.Host, mount: moosefs.Mount) -> None:
         self._storage, self._mount = storage, mount
-        self._mbit, self._delay_ms = mbit, delay_ms
 
     @property
     def source(self) -> Path:
@@ -54,10 +52,7 @@ class Slow:
         """When all files are there."""
         time.sleep(REST_S)
         os.sync()
-        self._storage.slow_down(self._mbit)
-        if self._delay_ms:
-            words = ["root", "netem", "delay", f"{self._delay_ms}ms", "rate", f"{self._mbit}mbit", "limit", "100000"]
-            network.run("tc", "-n", self._storage.name, "qdisc", "replace", "dev", network.LINE, *words)
+        self._storage.slow_down(MBIT)
 
     def run(self, words: list, group: MemoryGroup | None = None) -> Done:
         """With nothing of the source cached before."""
@@ -71,147 +66,14 @@ class Slow:
 
 
 @contextlib.contextmanager
-def slow(mbit: int = MBIT, delay_ms: float = 0) -> Iterator[Slow]:
+def slow() -> Iterator[Slow]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(network.locked(NAME))
         lines = stack.enter_context(network.Network(NAME))
         storage, host = lines.host("storage"), lines.host("trainer")
         host.settle()
         mount = stack.enter_context(moosefs.MooseFs(storage, network.folder_of(NAME))).mount_on(host)
-        yield Slow(storage, mount, mbit, delay_ms)
-
-
-# --- The first epoch -------------------------------------------------------------------------------------------------
-
-READ_SMALL = """
-import os, random, sys
-folder, epochs = sys.argv[1], int(sys.argv[2])
-for epoch in range(epochs):
-    names = sorted(os.listdir(folder))
-    random.Random(epoch).shuffle(names)
-    for name in names:
-        with open(os.path.join(folder, name), "rb") as file:
-            file.read()
-"""
-
-
-def cold(rounds: int = 3) -> None:
-    with folder() as here, slow() as shared:
-        total = made(shared.view, 1500, 110_000)
-        shared.slow_down()
-        program = [sys.executable, "-c", READ_SMALL, shared.source, "1"]
-        ratios = []
-        for turn in range(rounds):
-            plain = shared.run(program)
-            run = shared.run([*foresee(shared.source, here / f"cache{turn}", 2 * total), *program])
-            ratios.append(run.took_s / plain.took_s)
-            print(
-                f"plain {plain.took_s:.2f} s, {plain.received_bytes / 1e6:.1f} MB; cold {run.took_s:.2f} s, "
-                f"{run.received_bytes / 1e6:.1f} MB; {ratios[-1]:.3f}x",
-                flush=True,
-            )
-        print(f"cold first epoch: {statistics.median(ratios):.3f}x (at most 1.10)")
-
-
-# --- Reading ahead ---------------------------------------------------------------------------------------------------
-
-# A loader of two processes, as torch's: each takes the batches in turn, and the trainer waits for them in order.
-LOADER = """
-import multiprocessing, sys, time
-from pathlib import Path
-
-def load(paths, orders, answers):
-    for batch in iter(orders.get, None):
-        answers.put([len(Path(paths[index]).read_bytes()) for index in batch])
-
-def main():
-    folder, epochs, work_s, order = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
-    paths = sorted(str(path) for path in Path(folder).rglob("*.jpg"))
-    lists = [list(map(int, line.split())) for line in Path(order).read_text().splitlines()]
-    orders = [multiprocessing.Queue() for _ in range(2)]
-    answers = [multiprocessing.Queue() for _ in range(2)]
-    workers = [multiprocessing.Process(target=load, args=[paths, *pair], daemon=True) for pair in zip(orders, answers)]
-    for worker in workers: worker.start()
-    waited = []
-    for epoch in range(epochs):
-        batches = [lists[epoch][at:at + 8] for at in range(0, len(paths), 8)]
-        waited.append(0.0)
-        ahead = 0
-        for at in range(len(batches)):
-            while ahead < min(at + 4, len(batches)):
-                orders[ahead % 2].put(batches[ahead]); ahead += 1
-            began = time.perf_counter()
-            answers[at % 2].get()
-            waited[-1] += time.perf_counter() - began
-            time.sleep(work_s)
-    print(" ".join(f"{each:.3f}" for each in waited))
-    for queue in orders: queue.put(None)
-
-if __name__ == "__main__":
-    main()
-"""
-
-ORDERS = """
-import sys, torch
-count, seed, epochs = map(int, sys.argv[1:])
-for epoch in range(epochs):
-    print(*torch.randperm(count, generator=torch.Generator().manual_seed(seed + epoch)).tolist())
-"""
-
-
-def torch_orders(count: int, seed: int, epochs: int) -> str:
-    words = [TORCH_PYTHON, "-c", ORDERS, str(count), str(seed), str(epochs)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit("needs torch: FORESEE_TORCH_PYTHON names a Python that has it")
-    return done.stdout
-
-
-def ahead() -> None:
-    files, size, epochs, seed = 1200, 50_000, 5, 3
-    orders = torch_orders(files, seed, epochs)
-    total = files * size
-    window = max(total // 2 // 16, 32 * size)
-    kept = (total // 2 - window) // size * size
-    least = total + (epochs - 1) * (total - kept)
-    for delay_ms, work_s in ((0, 0.012), (5, 0.02)):
-        with folder() as here, slow(delay_ms=delay_ms) as shared:
-            for label in range(4):
-                made(shared.view / f"class{label}", files // 4, size, f"{label}-{{:05}}.jpg")
-            (here / "order").write_text(orders)
-            (here / "loader.py").write_text(LOADER)
-            shared.slow_down()
-            program = [sys.executable, here / "loader.py", shared.source, epochs, work_s, here / "order"]
-            sampler = ["--sampler", "torch-distributed", "--seed", seed, "--epochs", epochs]
-            waits = {}
-            for name, more in (("plain", None), ("run", []), ("run --sampler", sampler)):
-                stats = here / "stats.json"
-                before = (
-                    []
-                    if more is None
-                    else foresee(
-                        shared.source, here / f"cache-{name.split()[-1]}", total // 2, "--stats-json", stats, *more
-                    )
-                )
-                done = shared.run([*before, *program])
-                waited = [float(word) for word in done.stdout.split()]
-                waits[name] = sum(waited)
-                told = "" if more is None else counted(stats)
-                print(
-                    f"{delay_ms} ms: {name:14} waited {sum(waited):6.2f} s {waited}, "
-                    f"received {done.received_bytes / 1e6:.1f} MB{told}",
-                    flush=True,
-                )
-            ratio = waits["run --sampler"] / waits["run"]
-            print(
-                f"{delay_ms} ms: {ratio:.2f}x the wait without --sampler; the policy's minimum is {least / 1e6:.1f} MB"
-            )
-
-
-def counted(stats: Path) -> str:
-    told = json.loads(stats.read_text())
-    source_bytes = told["origins"][0]["bytes"] + told["origins"][1]["copied_bytes"]
-    return f", source {source_bytes / 1e6:.1f} MB by our count, {told['ahead']} ahead, {told['off_order']} off order"
+        yield Slow(storage, mount)
 
 
 # --- Programs --------------------------------------------------------------------------------------------------------

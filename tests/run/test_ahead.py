@@ -51,6 +51,22 @@ def test_files_come_before_they_are_opened_and_the_source_is_read_no_more_than_i
     assert done.tier()["copied_bytes"] + done.source["bytes"] <= least + 4 * largest
 
 
+def test_what_a_program_copied_before_it_was_followed_is_kept(run, source, order):
+    """It opens all files once while they are still being listed; there is room for all of them."""
+    code = """
+import pathlib, sys, time
+source, order = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+for number, line in enumerate(line for line in order.read_text().splitlines() if line):
+    (source / line).read_bytes()
+    if number >= 39: time.sleep(0.01)
+    if number == 39: time.sleep(0.7)
+"""
+    total = sum(path.stat().st_size for path in source.rglob("*.bin"))
+    done = run(sys.executable, "-c", code, source, order, quota=f"{3 * total}B", more=("--order", order))
+    assert (done.code, done.stderr, done.stats["off_order"]) == (0, "", 0)
+    assert done.tier()["copied_bytes"] + done.source["bytes"] == total
+
+
 def test_another_order_than_was_said_ends_it_in_one_line(run, source, order, tmp_path):
     backwards = tmp_path / "backwards"
     lines = [line for line in order.read_text().splitlines() if line]

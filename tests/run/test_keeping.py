@@ -73,6 +73,52 @@ def test_status_names_the_copying_process_and_text_says_the_same(run, source):
     assert cleared["parts"][0]["left"] is None and not copies(run)
 
 
+# Four processes read all files in orders of their own until a file says that it is enough, and compare.
+READERS = """
+import os, pathlib, random, sys
+folder, enough = pathlib.Path(sys.argv[1]), sys.argv[2]
+want = {path: path.read_bytes() for path in sorted(folder.rglob("*.bin"))}
+children = []
+for seed in range(4):
+    child = os.fork()
+    if child == 0:
+        order, bad = list(want), 0
+        while not os.path.exists(enough):
+            random.Random(seed).shuffle(order)
+            bad += sum(path.read_bytes() != want[path] for path in order)
+        os._exit(bad != 0)
+    children.append(child)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+
+
+def test_a_folder_is_checked_and_emptied_while_programs_fill_and_read_it(run, source, tmp_path):
+    enough = tmp_path / "enough"
+    words = [*run.arguments(), sys.executable, "-c", READERS, source, enough]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as readers:
+        until(lambda: (run.cache / "files").exists() and copies(run), "nothing was copied")
+        freed, checked = 0, 0
+        for turn in range(12):
+            if turn % 3 == 2:
+                freed += kept(run, "clear")["freed_bytes"]
+            else:
+                # Copies come and go meanwhile; none is taken for damaged.
+                verified = kept(run, "verify")
+                assert verified["whole"]
+                checked += verified["parts"][0]["checked"]
+        enough.touch()
+        said = readers.communicate(timeout=60)
+    assert (readers.returncode, *said) == (0, "", "")
+    assert freed > 0 and checked > 0
+    until(lambda: copier_process(run.cache) is None, "the copying process lives on")
+    # What the ledger says is what is there: a cache of just this size takes all files.
+    total = sum(path.stat().st_size for path in source.rglob("*.bin"))
+    held = sum(path.stat().st_size for path in copies(run))
+    assert int.from_bytes((run.cache / "ledger").read_bytes()[:8], "little") == held
+    done = run(*read_all(source), quota=f"{total}B")
+    assert done.source["opens"] == 0 and kept(run, "verify")["whole"]
+
+
 def test_a_folder_that_others_may_write_to_needs_trust(run, source):
     run("cat", source / "class0" / "0000.bin")
     run.cache.chmod(0o777)
@@ -118,7 +164,7 @@ def test_what_was_left_in_a_second_cache_is_tidied_once_nobody_uses_it(run, sour
     run(*read_all(source), quota=quotas)
     until(lambda: copier_process(run.cache) is None, "the copying process lives on")
     second = run.folder / "cache1"
-    half = second / "claims" / ("ab" * 16)
+    half = second / "files" / "ab" / ("ab" * 16 + ".part")
     half.write_bytes(b"half")
     used = int.from_bytes((second / "ledger").read_bytes()[:8], "little")
     with (second / "ledger").open("r+b") as ledger:

@@ -1,6 +1,7 @@
 """How programs run under `foresee run`: exit status, signals, what cannot be preloaded, forks, many at once."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -169,7 +170,7 @@ for turn in range(int(sys.argv[2])):
         os.close(number)
         open_now = [name for name in os.listdir("/proc/self/fd")]
         inner = [os.readlink(f"/proc/self/fd/{name}") for name in open_now if os.path.exists(f"/proc/self/fd/{name}")]
-        os._exit(0 if good and not any("/claims/" in each for each in inner) else 1)
+        os._exit(0 if good and not any(".part" in each for each in inner) else 1)
     bad += os.waitpid(child, 0)[1] != 0
 over = True
 for thread in threads: thread.join()
@@ -199,13 +200,13 @@ sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
     assert (done.code, done.stderr) == (0, "")
     assert done.copies == 40
     assert len([each for each in (run.cache / "files").rglob("*") if each.is_file()]) == 40
-    assert not list((run.cache / "claims").iterdir())
+    assert not list(run.cache.rglob("*.part"))
 
 
 def test_what_a_killed_process_reserved_is_free_again(run):
     code = "import os, sys\nfor _ in range(3): open(sys.argv[1]).close()\nos.kill(os.getpid(), 9)"
     run(sys.executable, "-c", code, run.source / "class0" / "0000.bin")
-    claim = run.cache / "claims" / ("ab" * 16)
+    claim = run.cache / "files" / "ab" / ("ab" * 16 + ".part")
     claim.write_bytes(b"half")
     ledger = (run.cache / "ledger").read_bytes()
     # As a process leaves it that was killed between reserving and publishing: 5,000 bytes, one under way.
@@ -227,7 +228,7 @@ def test_a_claim_of_a_killed_process_does_not_keep_others_from_copying(run):
     # While another run uses the folder, nobody tidies it up at the start of one.
     with subprocess.Popen([*run.arguments(), "sleep", "60"]) as other:
         until(lambda: copier_process(run.cache) is not None, "there is no copying process")
-        copy.rename(run.cache / "claims" / copy.name)
+        copy.rename(copy.with_suffix(".part"))
         rest()
         ran = [run("md5sum", path) for _ in range(2)]
         other.kill()
@@ -252,3 +253,13 @@ def test_the_time_to_the_first_read_is_told(run):
     assert 0.3 <= done.stats["first_read_s"] <= done.stats["took_s"]
     started = time.monotonic()
     assert run("true").stats["first_read_s"] is None and time.monotonic() - started < 30
+
+
+def test_the_library_needs_no_newer_c_library_than_2_28(run):
+    """What a program brings may be older than what the library was linked with."""
+    if shutil.which("readelf") is None:
+        pytest.skip("no readelf: install Debian's package binutils")
+    library = run.command.parent / "libforesee_preload.so"
+    shown = subprocess.run(["readelf", "-V", "-W", library], capture_output=True, text=True, check=True).stdout
+    versions = {tuple(map(int, found.split("."))) for found in re.findall(r"Name: GLIBC_([\d.]+)", shown)}
+    assert versions and max(versions) <= (2, 28)

@@ -1,4 +1,4 @@
-//! One process copies a file, and others can tell. A claim is a file in the first tier under the copy's key, made if it was
+//! One process copies a file, and others can tell. A claim is a file in the first tier beside the place of the copy, made if it was
 //! not there, and locked for as long as its process lives: a claim that nobody has locked for a second is of a process that
 //! was killed, and is removed by who finds it.
 //!

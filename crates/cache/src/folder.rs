@@ -5,6 +5,7 @@
 //! folder that is not empty and has no mark is refused, as is one that others own or may write to: whoever can put
 //! a file there decides what programs read.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -20,12 +21,13 @@ use crate::key::Key;
 use crate::ledger::{LEDGER_BYTES, Ledger};
 use crate::settings::PATH_BYTES_MAX;
 use crate::shared;
+use crate::tier::{self, Kind};
 
 /// The mark of a cache folder of `foresee run`; that of the loader's disk tiers is another.
 pub const MARK: &str = ".foresee-run";
 const MARK_TEXT: &str = "This folder is a cache of `foresee run`: copies of files that programs read.\n\
     It can be deleted at any time: what was in it is read from its source again.\n\
-    version 1\n";
+    version 2\n";
 pub(crate) const LEDGER: &str = "ledger";
 const USERS: &str = "users";
 /// What was written longer before the machine went down than this is on the disk: kernels write after half a minute, and
@@ -213,19 +215,26 @@ impl Counted {
 /// Counts the copies.
 pub(crate) fn counted(path: &Path) -> io::Result<Counted> {
     let mut sum = Counted::default();
-    each_file(&path.join("files"), |_, file| {
+    each(path, Kind::File, |_, file| {
         sum.add(&fs::symlink_metadata(file)?);
         Ok(())
     })?;
     Ok(sum)
 }
 
-/// Calls with each copy or note, by its key. What goes away meanwhile is no error.
-pub(crate) fn each_file(
-    folder: &Path,
-    mut each: impl FnMut(Key, &Path) -> io::Result<()>,
+/// Where something of a cache folder is.
+pub(crate) fn place(path: &Path, kind: Kind, key: Key) -> PathBuf {
+    let name = tier::path_in(path.as_os_str().as_bytes(), kind, key);
+    PathBuf::from(OsStr::from_bytes(name.as_c_str().to_bytes()))
+}
+
+/// Calls with each copy, note or claim in a cache folder, by its key. What goes away meanwhile is no error.
+pub(crate) fn each(
+    path: &Path,
+    kind: Kind,
+    mut call: impl FnMut(Key, &Path) -> io::Result<()>,
 ) -> io::Result<()> {
-    let folders = match fs::read_dir(folder) {
+    let folders = match fs::read_dir(path.join("files")) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
         folders => folders?,
     };
@@ -237,10 +246,11 @@ pub(crate) fn each_file(
         }
         for entry in fs::read_dir(part.path())? {
             let entry = entry?;
-            let Some(key) = Key::parse(entry.file_name().as_bytes()) else {
+            let found = Kind::parse(entry.file_name().as_bytes());
+            let Some((_, key)) = found.filter(|(found, _)| *found == kind) else {
                 continue;
             };
-            match each(key, &entry.path()) {
+            match call(key, &entry.path()) {
                 Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
                 _ => {}
             }
@@ -276,7 +286,7 @@ fn boot() -> u64 {
 /// read and compared; what is not whole is removed.
 fn remove_unwritten(path: &Path) -> io::Result<()> {
     let mut copies = Vec::new();
-    each_file(&path.join("files"), |key, file| {
+    each(path, Kind::File, |key, file| {
         let found = fs::symlink_metadata(file)?;
         let changed_ns = found.ctime() * 1_000_000_000 + found.ctime_nsec();
         copies.push((changed_ns, key, file.to_owned()));
@@ -326,22 +336,13 @@ fn users(path: &Path) -> io::Result<fs::File> {
 
 /// Removes claims that nobody holds.
 pub(crate) fn remove_claims(path: &Path) -> io::Result<()> {
-    let Ok(claims) = fs::read_dir(path.join("claims")) else {
-        return Ok(());
-    };
-    for entry in claims {
-        let entry = entry?;
-        if Key::parse(entry.file_name().as_bytes()).is_none() {
-            continue;
-        }
-        let Ok(file) = fs::File::open(entry.path()) else {
-            continue;
-        };
+    each(path, Kind::Claim, |_, claim| {
+        let file = fs::File::open(claim)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = fs::remove_file(entry.path());
+            fs::remove_file(claim)?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 #[cfg(test)]
@@ -373,7 +374,7 @@ mod tests {
         let refused = prepare(open.path()).unwrap_err().to_string();
         assert!(refused.contains("can be written by others"), "{refused}");
         let other = tempfile::tempdir().unwrap();
-        fs::write(other.path().join(MARK), b"version 2").unwrap();
+        fs::write(other.path().join(MARK), b"version 1").unwrap();
         assert!(matches!(
             prepare(other.path()),
             Err(FolderError::OtherVersion { .. })
@@ -401,7 +402,8 @@ mod tests {
             bytes.len(),
             XxHash3_64::oneshot(bytes)
         );
-        std::os::unix::fs::symlink(said, real.join(format!("names/{name:02x}/{key}"))).unwrap();
+        std::os::unix::fs::symlink(said, real.join(format!("files/{name:02x}/{key}.note")))
+            .unwrap();
         file
     }
 
@@ -429,7 +431,7 @@ mod tests {
     fn a_folder_that_somebody_uses_is_not_tidied() {
         let outer = tempfile::tempdir().unwrap();
         let real = prepare(&outer.path().join("c")).unwrap();
-        let claim = real.join("claims").join("ab".repeat(16));
+        let claim = real.join(format!("files/ab/{}.part", "ab".repeat(16)));
         fs::write(&claim, b"half").unwrap();
         let user = use_tier(&real).unwrap();
         tidy_unused(&real).unwrap();

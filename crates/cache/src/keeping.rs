@@ -9,6 +9,7 @@ use std::fs;
 use std::hash::Hasher;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use twox_hash::XxHash3_64;
@@ -18,13 +19,12 @@ use crate::copying::{self, Note};
 use crate::folder::{self, Counted, FolderError, LEDGER, MARK};
 use crate::key::Key;
 use crate::ledger::Ledger;
+use crate::tier::Kind;
 
 const PIECE_BYTES: usize = 1 << 20;
 /// What we make at the top of a folder. The mark and the ledger get their names when they are whole, and end with the number
 /// of a process until then.
-const OURS: [&str; 9] = [
-    MARK, LEDGER, "files", "names", "claims", "runs", "gate", "users", "copier",
-];
+const OURS: [&str; 7] = [MARK, LEDGER, "files", "runs", "gate", "users", "copier"];
 const NUMBERED: [&str; 3] = [MARK, LEDGER, "copier"];
 
 /// What was written down of all copies, by their keys.
@@ -33,7 +33,7 @@ pub(crate) struct Notes(Vec<Note>);
 impl Notes {
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         let mut notes = Vec::new();
-        folder::each_file(&path.join("names"), |_, name| {
+        folder::each(path, Kind::Name, |_, name| {
             let name = CString::new(name.as_os_str().as_bytes())?;
             notes.extend(copying::note(&name));
             Ok(())
@@ -53,7 +53,7 @@ impl Notes {
         Ok(self.of(key).is_some_and(|note| note.size_bytes == bytes))
     }
 
-    /// Whether a copy is what was copied. One of which nothing is known, as its maker was killed at that moment, is not.
+    /// Whether a copy is what was copied. One of which nothing is known is not.
     pub(crate) fn is_whole(&self, key: Key, file: &Path) -> io::Result<bool> {
         let Some(note) = self.of(key) else {
             return Ok(false);
@@ -139,18 +139,21 @@ impl Keeper {
     pub fn verify(&self) -> io::Result<Verified> {
         let ledger = self.ledger()?;
         let mut copies = Vec::new();
-        folder::each_file(&self.path.join("files"), |key, file| {
-            copies.push((key, file.to_owned()));
+        folder::each(&self.path, Kind::File, |key, file| {
+            copies.push((key, file.to_owned(), fs::symlink_metadata(file)?.ino()));
             Ok(())
         })?;
-        // After the copies, each of which had its note soon after its name.
+        // After the copies, each of which had its note before its name.
         let notes = Notes::read(&self.path)?;
         let mut found = Verified::default();
-        for (key, file) in copies {
-            // What is gone meanwhile is no error.
+        for (key, file, inode) in copies {
+            // What is gone meanwhile is no error, nor what was made anew: its note may be, too.
             let Ok(about) = fs::symlink_metadata(&file) else {
                 continue;
             };
+            if about.ino() != inode {
+                continue;
+            }
             let is_whole = match notes.is_whole(key, &file) {
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
@@ -170,32 +173,42 @@ impl Keeper {
     pub fn clear(&self) -> io::Result<Counted> {
         let ledger = self.ledger()?;
         let mut sum = Counted::default();
-        folder::each_file(&self.path.join("files"), |_, file| {
+        folder::each(&self.path, Kind::File, |_, file| {
             let found = fs::symlink_metadata(file)?;
             fs::remove_file(file)?;
             ledger.release(found.len());
             sum.add(&found);
             Ok(())
         })?;
-        folder::each_file(&self.path.join("names"), |_, name| fs::remove_file(name))?;
+        folder::each(&self.path, Kind::Name, |_, name| self.remove_note(name))?;
         folder::remove_claims(&self.path)?;
         Ok(sum)
+    }
+
+    /// Removes a note, unless its copy is being made, or was made a moment ago: that would be a copy of which nothing is known.
+    fn remove_note(&self, name: &Path) -> io::Result<()> {
+        let note = CString::new(name.as_os_str().as_bytes())?;
+        let is_there = |kind, key| folder::place(&self.path, kind, key).exists();
+        // The claim first: it becomes the copy.
+        let is_wanted = copying::note(&note)
+            .is_some_and(|note| is_there(Kind::Claim, note.key) || is_there(Kind::File, note.key));
+        if is_wanted {
+            return Ok(());
+        }
+        fs::remove_file(name)
     }
 
     /// What lies there that we did not make, as paths below the folder.
     pub fn foreign(&self) -> io::Result<Vec<String>> {
         let mut foreign = self.foreign_in("", is_ours)?;
-        for kind in ["files", "names"] {
-            for part in names(&self.path.join(kind))? {
-                let below = format!("{kind}/{}", part.to_string_lossy());
-                if self.path.join(&below).is_dir() {
-                    foreign.extend(self.foreign_in(&below, is_key)?);
-                } else {
-                    foreign.push(below);
-                }
+        for part in names(&self.path.join("files"))? {
+            let below = format!("files/{}", part.to_string_lossy());
+            if self.path.join(&below).is_dir() {
+                foreign.extend(self.foreign_in(&below, is_named_by_key)?);
+            } else {
+                foreign.push(below);
             }
         }
-        foreign.extend(self.foreign_in("claims", is_key)?);
         foreign.sort_unstable();
         Ok(foreign)
     }
@@ -212,8 +225,8 @@ impl Keeper {
     }
 }
 
-fn is_key(name: &OsStr) -> bool {
-    Key::parse(name.as_bytes()).is_some()
+fn is_named_by_key(name: &OsStr) -> bool {
+    Kind::parse(name.as_bytes()).is_some()
 }
 
 fn is_ours(name: &OsStr) -> bool {

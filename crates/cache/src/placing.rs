@@ -26,6 +26,17 @@ pub enum Placed {
     Elsewhere,
 }
 
+/// What came of a copy that somebody else may be making.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// Nobody makes one.
+    Nobody,
+    /// It is there.
+    There,
+    /// It takes too long, or was given up.
+    InVain,
+}
+
 impl Cache {
     /// Opens all tiers.
     pub fn open(settings: &Settings) -> io::Result<Self> {
@@ -53,11 +64,25 @@ impl Cache {
             Copied::Claimed => {}
         }
         let first = self.tiers.first().ok_or(Skip::Failed)?;
-        let is_there = || copying::find(&self.tiers, wanted.key).is_some();
-        if claim::wait(first, wanted.key, is_there) {
+        if self.is_there_after(first, wanted.key) {
             Ok(Placed::Elsewhere)
         } else {
             Err(Skip::Claimed)
+        }
+    }
+
+    fn is_there_after(&self, first: &Tier, key: Key) -> bool {
+        claim::wait(first, key, || copying::find(&self.tiers, key).is_some())
+    }
+
+    /// Waits for who copies a file, if somebody does. For who has not opened it: to some storages an open is a reason to forget
+    /// what was read of a file, and it would be read again for the copy.
+    pub fn wait_for_others(&self, key: Key) -> Waited {
+        let claimed = |first: &&Tier| claim::is_claimed(first, key);
+        match self.tiers.first().filter(claimed) {
+            None => Waited::Nobody,
+            Some(first) if self.is_there_after(first, key) => Waited::There,
+            Some(_) => Waited::InVain,
         }
     }
 

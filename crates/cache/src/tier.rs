@@ -1,9 +1,10 @@
 //! One cache folder as those see it who look for copies and make them: paths of what is in it, its ledger, and its driver,
 //! which knows how much may be written there now.
 //!
-//! In the folder are `files/xx/KEY`, the copies; `names/xx/KEY`, links without a target, by the path of a file, which say which
-//! copy was made of it last and what its checksum is; `claims/KEY`, what is being copied; the ledger; `runs/`, a file for each
-//! run; and the mark.
+//! In the folder are `files/xx/KEY`, the copies; `files/xx/KEY.part`, what is being copied; `files/xx/KEY.note`, links without a
+//! target, by the path of a file, which say which copy was made of it last and what its checksum is; the ledger; `runs/`,
+//! a file for each run; and the mark. All that is made for a file is made in the folders `xx`, which lie apart on the disk
+//! ([`crate::copying::make_folders`]).
 
 use std::ffi::CStr;
 use std::io;
@@ -11,7 +12,7 @@ use std::io;
 use rustix::fs::{CWD, Mode, OFlags, openat, statvfs};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::key::Key;
+use crate::key::{KEY_CHARS, Key};
 use crate::ledger::Ledger;
 use crate::settings::{PATH_BYTES_MAX, TierSettings};
 
@@ -29,6 +30,26 @@ pub enum Kind {
     Name,
     /// What is being copied.
     Claim,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::File, Self::Name, Self::Claim];
+
+    /// What follows the key in a name.
+    const fn ending(self) -> &'static [u8] {
+        match self {
+            Self::File => b"",
+            Self::Name => b".note",
+            Self::Claim => b".part",
+        }
+    }
+
+    /// What a name in one of the folders says; none where it is nothing of ours.
+    pub fn parse(name: &[u8]) -> Option<(Self, Key)> {
+        let (key, ending) = name.split_at_checked(KEY_CHARS)?;
+        let kind = Self::ALL.into_iter().find(|kind| kind.ending() == ending)?;
+        Some((kind, Key::parse(key)?))
+    }
 }
 
 /// A path in a cache folder, built without memory of the program's.
@@ -147,21 +168,7 @@ impl Tier {
 
     /// Where something of it is.
     pub fn path(&self, kind: Kind, key: Key) -> Name {
-        let mut name = Name::new(&self.settings.path);
-        let chars = key.chars();
-        match kind {
-            Kind::Claim => {
-                name.push(b"/claims/");
-                name.push(&chars);
-                return name;
-            }
-            Kind::File => name.push(b"/files/"),
-            Kind::Name => name.push(b"/names/"),
-        }
-        name.push(&chars[..2]);
-        name.push(b"/");
-        name.push(&chars);
-        name
+        path_in(&self.settings.path, kind, key)
     }
 
     /// Opens a copy, if it is there.
@@ -195,6 +202,18 @@ impl Tier {
             Err(NoRoom::Quota)
         }
     }
+}
+
+/// Where something of a folder is.
+pub(crate) fn path_in(folder: &[u8], kind: Kind, key: Key) -> Name {
+    let mut name = Name::new(folder);
+    let chars = key.chars();
+    name.push(b"/files/");
+    name.push(&chars[..2]);
+    name.push(b"/");
+    name.push(&chars);
+    name.push(kind.ending());
+    name
 }
 
 /// Where the ledger of a folder is.
@@ -301,7 +320,7 @@ mod tests {
     use crate::key::path_key;
 
     #[test]
-    fn paths_are_spread_over_folders_but_for_claims() {
+    fn paths_are_spread_over_folders_and_read_back() {
         let folder = tempfile::tempdir().unwrap();
         crate::shared::make(folder.path().join("ledger"), b"", 4096).unwrap();
         let path = folder.path().to_str().unwrap();
@@ -314,16 +333,20 @@ mod tests {
         .unwrap();
         let key = path_key(b"x");
         let chars = String::from_utf8(key.chars().to_vec()).unwrap();
-        let shown = |kind| tier.path(kind, key).as_c_str().to_str().unwrap().to_owned();
-        assert_eq!(
-            shown(Kind::File),
-            format!("{path}/files/{}/{chars}", &chars[..2])
-        );
-        assert_eq!(
-            shown(Kind::Name),
-            format!("{path}/names/{}/{chars}", &chars[..2])
-        );
-        assert_eq!(shown(Kind::Claim), format!("{path}/claims/{chars}"));
+        for (kind, ending) in [
+            (Kind::File, ""),
+            (Kind::Name, ".note"),
+            (Kind::Claim, ".part"),
+        ] {
+            let shown = tier.path(kind, key).as_c_str().to_str().unwrap().to_owned();
+            let folder = format!("{path}/files/{}/", &chars[..2]);
+            assert_eq!(shown, format!("{folder}{chars}{ending}"));
+            let name = shown.strip_prefix(&folder).unwrap();
+            assert_eq!(Kind::parse(name.as_bytes()), Some((kind, key)));
+        }
+        for name in ["", "note", ".part", &format!("{chars}."), &chars[1..]] {
+            assert_eq!(Kind::parse(name.as_bytes()), None);
+        }
     }
 
     #[test]

@@ -18,7 +18,8 @@
 //! takes no lock, writes nothing to the program's streams, and does its own work by raw system calls. What is remembered of
 //! descriptors is a table of atomic words (`slots`), which is compared with the kernel's word before it is relied on.
 //!
-//! `hooks` is the only file with unsafe code.
+//! `hooks` is the only file with unsafe code, but for `versions`, some assembly for the linker, so that the library loads with
+//! old C libraries.
 
 // Only hooks call most of it, and a test that hooked its own calls would test itself.
 #![cfg_attr(test, allow(dead_code, reason = "hooks are not in tests"))]
@@ -31,3 +32,5 @@ mod reading;
 mod seen;
 mod session;
 mod slots;
+#[cfg(not(test))]
+mod versions;

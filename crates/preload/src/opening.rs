@@ -11,7 +11,7 @@ use foresee_cache::copying::{self, GOES_ON, Skip, Wanted};
 use foresee_cache::counters::{By, Count, Origin};
 use foresee_cache::key::Key;
 use foresee_cache::look::Look;
-use foresee_cache::placing::Placed;
+use foresee_cache::placing::{Placed, Waited};
 use foresee_cache::settings::SMALL_BYTES;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, OFlags, fstat, statat};
@@ -212,14 +212,38 @@ fn open_file(
     if let Some(copy) = open_copy(session, call.flags, covered) {
         return Some(copy);
     }
+    let is_in_vain = match others_copy(session, covered) {
+        Waited::Nobody => false,
+        Waited::There => {
+            if let Some(copy) = open_copy(session, call.flags, covered) {
+                return Some(copy);
+            }
+            false
+        }
+        Waited::InVain => true,
+    };
     let opened = real()?;
-    if is_placed(session, opened.as_fd(), covered) {
+    if !is_in_vain && is_placed(session, opened.as_fd(), covered) {
         // Closed first, so that the copy gets its number.
         drop(opened);
         return open_copy(session, call.flags, covered)
             .or_else(|| Some(at_source(session, call, covered, real()?)));
     }
     Some(at_source(session, call, covered, opened))
+}
+
+/// Waits for a copy of a small file that somebody else makes at this moment, and counts that.
+fn others_copy(session: &Session, covered: Covered) -> Waited {
+    if covered.look.size_bytes > SMALL_BYTES {
+        return Waited::Nobody;
+    }
+    let waited = session.cache.wait_for_others(covered.key);
+    match waited {
+        Waited::Nobody => {}
+        Waited::There => session.stripe().count(Count::Awaited),
+        Waited::InVain => session.stripe().skip(Skip::Claimed),
+    }
+    waited
 }
 
 /// The program's descriptor stays at the source.
@@ -352,6 +376,15 @@ pub(crate) fn stream(session: &Session, call: Call<'_>) -> Stream {
     let find = || copying::find(tiers, covered.key);
     if let Some(tier) = find() {
         return Stream::Copy { tier, covered };
+    }
+    match others_copy(session, covered) {
+        Waited::Nobody => {}
+        Waited::There => {
+            if let Some(tier) = find() {
+                return Stream::Copy { tier, covered };
+            }
+        }
+        Waited::InVain => return Stream::Source(covered),
     }
     let size_bytes = covered.look.size_bytes;
     let path = || coverage::trusted_key(call.path.to_bytes());

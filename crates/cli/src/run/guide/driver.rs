@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -67,6 +68,8 @@ struct Driver<'a> {
     by_inode: HashMap<u64, SampleId>,
     /// What the engine keeps, or is about to.
     kept: Vec<bool>,
+    /// What the program opened before it was brought, and opens no more soon: threads look at it.
+    late: &'a [AtomicBool],
     heard: u64,
     under_way: usize,
     is_done: bool,
@@ -82,6 +85,7 @@ pub(super) fn drive(course: Course, served: &Served, process: BorrowedFd<'_>, th
         model,
     } = course;
     let stop = AtomicBool::new(false);
+    let late: Vec<AtomicBool> = files.iter().map(|_| AtomicBool::new(false)).collect();
     let (orders, queue) = sync_channel(threads);
     let (results, done) = channel();
     let queue = Mutex::new(queue);
@@ -102,6 +106,7 @@ pub(super) fn drive(course: Course, served: &Served, process: BorrowedFd<'_>, th
         served,
         by_inode: by_inode.collect(),
         kept: vec![false; files.len()],
+        late: &late,
         heard: 0,
         under_way: 0,
         is_done: false,
@@ -113,16 +118,20 @@ pub(super) fn drive(course: Course, served: &Served, process: BorrowedFd<'_>, th
             let results = results.clone();
             let queue = &queue;
             let files = &files;
+            let late = &late;
             let stop = &stop;
             scope.spawn(move || {
                 while let Some(read) = next(queue) {
-                    let is_there = bring(&files[read_index(&read)], served, stop);
+                    let index = read_index(&read);
+                    // Who only passes through is of no use any more.
+                    let is_late = read.keep.is_none() && late[index].load(Acquire);
+                    let is_there = !is_late && bring(&files[index], served, stop);
                     let _ = results.send(Done { read, is_there });
                 }
             });
         }
         driver.drive(&orders, &done, process);
-        stop.store(true, std::sync::atomic::Ordering::Release);
+        stop.store(true, Release);
         // Threads end when nothing more can be ordered.
         drop(orders);
     });
@@ -220,6 +229,7 @@ impl Driver<'_> {
         if read.keep.is_some() || matches!(read.origin, Origin::Tier(_)) {
             self.kept[read_index(&read)] = true;
         }
+        self.note_late(read.sample);
         self.under_way += 1;
         if read.origin == Origin::Source {
             self.send(read, orders);
@@ -250,6 +260,8 @@ impl Driver<'_> {
                 self.engine.lost(read.sample, tier);
             }
         }
+        // One that came too late: nobody else would remove it.
+        self.let_go(read.sample);
         self.remove_evicted();
     }
 
@@ -264,11 +276,21 @@ impl Driver<'_> {
             let Some(&sample) = self.by_inode.get(&inode) else {
                 continue;
             };
-            if self.following.open(sample) == Open::OffOrder {
-                self.served.stripe().count(Count::OffOrder);
+            match self.following.open(sample) {
+                Open::InOrder => {}
+                // The engine says whether it is kept, when it is asked.
+                Open::Early => continue,
+                Open::OffOrder => self.served.stripe().count(Count::OffOrder),
             }
+            // Before its copy goes: who is about to bring it would find none.
+            self.note_late(sample);
             self.let_go(sample);
         }
+    }
+
+    fn note_late(&self, sample: SampleId) {
+        let is_late = !self.following.is_ahead(sample);
+        self.late[sample.index()].store(is_late, Release);
     }
 
     /// What has been opened and is neither kept nor opened again soon makes room: who opened it can read on.
@@ -312,7 +334,7 @@ impl Driver<'_> {
 
 /// Copies a file, if it has no copy; says whether it has one.
 fn bring(file: &File, served: &Served, stop: &AtomicBool) -> bool {
-    if stop.load(std::sync::atomic::Ordering::Acquire) {
+    if stop.load(Acquire) {
         return false;
     }
     // Before it is opened: a source that answers slowly is not asked for what is here.

@@ -34,6 +34,8 @@ pub(super) struct Following {
 pub(super) enum Open {
     /// One of the next accesses.
     InOrder,
+    /// One of them that the engine was not asked for yet: whether it is kept is not known.
+    Early,
     /// None of them.
     OffOrder,
 }
@@ -77,6 +79,9 @@ impl Following {
         if let Some(access) = self.ahead.get_mut(index) {
             access.1 = true;
             self.opened += 1;
+        }
+        if place >= self.polled {
+            return Open::Early;
         }
         Open::InOrder
     }
@@ -150,7 +155,7 @@ mod tests {
             following.push(SampleId(sample));
         }
         for sample in 0..100 {
-            assert_eq!(following.open(SampleId(sample)), Open::InOrder);
+            assert_eq!(following.open(SampleId(sample)), Open::Early);
         }
         assert!(!following.is_lost() && following.wants_more());
         assert_eq!(passed(&mut following), [0_u32; 0]);
