@@ -154,6 +154,11 @@ time.sleep(1)
     assert seen.bytes == 6 * 1000 + sum((large / f"{number}.rec").stat().st_size for number in range(3))
 
 
+def is_sleep(process: subprocess.Popen) -> bool:
+    """Whether a run has become its program: the copying process knows of it."""
+    return Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n"
+
+
 def test_the_copying_process_ends_with_its_last_run_and_keeps_no_stream(run_large, large):
     words = run_large.arguments()
     started = subprocess.run(
@@ -163,6 +168,7 @@ def test_the_copying_process_ends_with_its_last_run_and_keeps_no_stream(run_larg
     assert (started.stdout, started.stderr) == (b"out\n", b"err\n")
     until(lambda: copier_process(run_large.cache) is None, "the copying process lives on")
     with subprocess.Popen([*words, "sleep", "60"]) as first, subprocess.Popen([*words, "sleep", "60"]) as second:
+        until(lambda: is_sleep(first) and is_sleep(second), "the programs do not start")
         until(lambda: copier_process(run_large.cache) is not None, "there is no copying process")
         process = copier_process(run_large.cache)
         streams = {str(Path(f"/proc/{process}/fd/{number}").readlink()) for number in range(3)}
