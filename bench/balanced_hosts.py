@@ -33,7 +33,7 @@ LATE_RANK = 1
 LATE = 0.1
 SAMPLE_BYTES = 4096
 #: Batches that the staging buffer holds: fewer than a window has steps, or it would hide who is late.
-STAGED = 6
+STAGED = 4
 LATENCY_MS = 20.0
 MB_PER_S = 2000.0
 FEWER_IMBALANCED_MIN = 0.30
@@ -172,8 +172,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=16, help="of all ranks together")
-    parser.add_argument("--steps", type=int, default=180)
-    parser.add_argument("--train-ms", type=float, default=60.0)
+    parser.add_argument("--steps", type=int, default=240)
+    parser.add_argument("--train-ms", type=float, default=55.0)
     parser.add_argument("--all", action="store_true", help="every fixed split, once")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

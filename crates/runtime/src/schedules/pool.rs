@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foresee_config::Config;
 
 use super::explore;
-use crate::pool::{Pool, Work};
+use crate::pool::{Budget, Pool, Work};
 use crate::sync::{Condvar, Mutex, thread, whole};
 
 /// A job that counts.
@@ -14,7 +14,6 @@ struct Chores {
     left: Mutex<u32>,
     done: Mutex<u32>,
     one_done: Condvar,
-    budget: Config,
 }
 
 impl Chores {
@@ -23,7 +22,6 @@ impl Chores {
             left: Mutex::new(0),
             done: Mutex::new(0),
             one_done: Condvar::new(),
-            budget: Config::default(),
         })
     }
 
@@ -57,8 +55,11 @@ impl Work for Chores {
 
     fn divide_budget(&self, _: usize) {}
 
-    fn budget(&self) -> &Config {
-        &self.budget
+    fn budget(&self) -> Budget {
+        Budget {
+            config: Config::default(),
+            consumer: 0,
+        }
     }
 }
 
