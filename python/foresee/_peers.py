@@ -40,9 +40,9 @@ _NOWHERE = "-"
 #: torch's, where nobody names one.
 _MASTER_PORT = 29_500
 
-#: Rank, world, launch, and whether a store leads to rank 0: there may be one only once torch.distributed is initialised, and
-#: ranks that it leads to each other must not depend on what was found before.
-_Key = tuple[int, int, str, bool]
+#: Rank, world, launch, whether a store leads to rank 0: there may be one only once torch.distributed is initialised, and
+#: ranks that it leads to each other must not depend on what was found before; and how many of the ranks a process is.
+_Key = tuple[int, int, str, bool, int]
 #: The ways to the other ranks, whatever the number of jobs.
 _meshes: dict[_Key, "_native.Mesh"] = {}
 #: The same where ranks have met by MPI, by rank and world, and those who have not all come so far.
@@ -167,7 +167,7 @@ def _known_or_made(seeker: _Seeker) -> "_native.Mesh | None":
     if may_be_mpi and (known := _by_mpi.get((seeker.rank, seeker.world_size))) is not None:
         return known
     own = seeker.is_told()
-    key = (seeker.rank, seeker.world_size, seeker.launch, own and _has_store())
+    key = (seeker.rank, seeker.world_size, seeker.launch, own and _has_store(), seeker.consumers)
     if (known := _meshes.get(key)) is not None:
         return known
     if (key, seeker.speaks) in _in_vain:

@@ -106,3 +106,14 @@ def test_a_state_of_each_consumer_goes_on_where_it_was(paths):
 def test_a_number_of_consumers_that_makes_no_sense_is_refused(paths, wrong):
     with pytest.raises(foresee.ForeseeError, match=r"^consumers="):
         foresee.Job(foresee.Files(paths), BATCH, 1, consumers=wrong)
+
+
+def test_a_job_of_a_rank_that_was_named_has_nothing_to_do_with_consumers(paths):
+    """It would wait for ranks that do not come."""
+    with foresee.Job(foresee.Files(paths), BATCH, 1, seed=5, config=config(2), consumers=2) as job:
+        assert sum(1 for _ in zip(*job.consumers, strict=True)) == job.steps_per_epoch
+    options = {**config(2), "peers": {"patience": "30 s"}}
+    with foresee.Job(foresee.Files(paths), BATCH, 1, seed=5, config=options, rank=0, world_size=2) as alone:
+        assert alone.stats()["peers"] is None
+        next(alone)
+        assert alone.stats()["peers"] is None
