@@ -140,9 +140,7 @@ class Job(_native.Batches):
         self._together: _Together | None = None
         if consumers.of > 1 and consumers.number == 0:
             numbers = range(1, consumers.of)
-            self._together = _Together(
-                [self, *(self._sibling(consumers._replace(number=number)) for number in numbers)]
-            )
+            _Together([self, *(self._sibling(consumers._replace(number=number)) for number in numbers)])
 
     def _place(self, process: int, processes: int) -> _Place:
         """Which rank this is."""
@@ -312,9 +310,11 @@ class Job(_native.Batches):
 
         A rank that has all of its batches serves the others first until they have theirs (``peers.linger`` at most). The
         first of several consumers closes all of them."""
-        is_first = self._together is not None and self._consumer.number == 0
+        if self._together is None or self._consumer.number > 0:
+            self._close()
+            return
         # Those that are not through first: they keep nobody waiting.
-        for job in sorted(self.consumers if is_first else (self,), key=Job._is_through):
+        for job in sorted(self.consumers, key=Job._is_through):
             job._close()
 
     def _is_through(self) -> bool:

@@ -69,10 +69,6 @@ class Consumer(NamedTuple):
         return None if told is None else self.among(*told)
 
 
-#: A process that is one rank.
-ONLY = Consumer()
-
-
 def find_rank(rank: Any, world_size: Any, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """The rank and the number of ranks; of processes, if each has several consumers."""
     if rank is None and world_size is None:

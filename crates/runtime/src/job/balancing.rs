@@ -2,8 +2,8 @@
 //! the others (`crate::host`); who gets how many is core's to say (`threads::permits`). A thread of its own looks some twenty
 //! times a second, so that a trainer that stands still, a read that hangs and a rank that is gone hold up nobody.
 //!
-//! It is there where ranks of a host see each other's memory and nobody said how many threads one rank has. Nothing of it is
-//! done for each sample.
+//! It is there where ranks of a host see each other's memory and nobody said how many threads one rank has. For each sample
+//! only how long it took is noted.
 
 use std::collections::BTreeMap;
 use std::fmt;
