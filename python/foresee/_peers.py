@@ -304,8 +304,9 @@ def meeting_of(
     one_host = is_one_host(processes, environment)
     if host:
         given = environment.get("MASTER_PORT", "")
-        # torch listens at the port itself.
-        port = 1 + (int(given) if given.isdecimal() else _MASTER_PORT)
+        torch_port = int(given) if given.isdecimal() else _MASTER_PORT
+        # torch listens at the port itself: the one above is ours, or below where there is none above.
+        port = torch_port - 1 if torch_port == 2**16 - 1 else torch_port + 1
     elif environment.get("SLURM_STEP_NUM_TASKS"):
         host = first_host(environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", ""))
         if environment.get("SLURM_JOB_ID", "").isdecimal():

@@ -41,6 +41,7 @@ def test_the_first_host_of_a_list_of_slurm(nodes, first):
         ({"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}, ("10.0.0.1", 29501)),
         ({"MASTER_ADDR": "10.0.0.1"}, ("10.0.0.1", 29501)),
         ({"MASTER_ADDR": "localhost", "MASTER_PORT": "1000"}, ("127.0.0.1", 1001)),
+        ({"MASTER_ADDR": "localhost", "MASTER_PORT": "65535"}, ("127.0.0.1", 65534)),
         ({"MASTER_ADDR": "::1", "MASTER_PORT": "1000"}, ("::1", 1001)),
         ({"MASTER_ADDR": "a", "MASTER_PORT": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"}, ("127.0.0.1", 2)),
         ({"MASTER_ADDR": "a", "MASTER_PORT": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}, ("a", 2)),

@@ -95,6 +95,27 @@ def test_one_more_rank_reads_nothing_again(jobs):
     assert jobs.source_bytes == 0
 
 
+def test_what_was_damaged_is_replaced_whoever_comes_upon_it(jobs):
+    ranks = 3
+    jobs.run(ranks)
+    damaged = 0
+    for path in jobs.slots().values():
+        data = next(path.glob("data-*"))
+        content = bytearray(data.read_bytes())
+        for at in range(0, len(held_in(path / "index")) * SIZE, 10 * SIZE):
+            content[at + 50] ^= 1
+            damaged += 1
+        # In place: what is behind it stays allocated.
+        with data.open("r+b") as file:
+            file.write(content)
+    # Each use of a sample may come upon it before the first that did has replaced it, at the latest in the next job.
+    jobs.run(ranks)
+    assert damaged * SIZE <= jobs.source_bytes <= EPOCHS * damaged * SIZE
+    jobs.run(ranks)
+    jobs.run(ranks)
+    assert jobs.source_bytes == 0
+
+
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_one_rank_less_reads_no_more_than_the_lost_tier_held(jobs, is_lost):
     """Its tier is on a host that is there no more, or it is found where it was and adopted as far as there is room."""

@@ -401,15 +401,29 @@ impl Shared {
             return;
         };
         let is_here = self.look(|state| state.course.desk.is_here(sample, number));
+        let is_read = *content != Content::WillNotCome;
         // What lies here from before may be of another time, and was refused for that: what was read just now takes its place,
         // or it would be read again by who uses it here.
-        let is_doubtful = self.reader.doubts(self.stores.tier(number), sample);
-        if !is_here || (is_doubtful && *content != Content::WillNotCome) {
+        let tier = self.stores.tier(number);
+        let is_doubtful = self.reader.doubts(tier, sample);
+        // Nor does anybody read in the source what lies here whole.
+        let is_replaced = || is_read && (is_doubtful || self.is_damaged(tier, sample));
+        if !is_here || is_replaced() {
             self.keep_at_home(from, handed, number);
         }
         if *content == Content::Here {
             self.say_fetched(from, sample);
         }
+    }
+
+    /// Whether a disk has other bytes of a sample than were put there; the tier lets go of it then.
+    fn is_damaged(&self, tier: &dyn Tier, sample: SampleId) -> bool {
+        if !tier.writes_files() {
+            return false;
+        }
+        let mut bytes = vec![0; self.spec.catalog.size(sample).0 as usize];
+        let read = tier.read(sample, &mut bytes);
+        !matches!(read, Ok(Found::Yes))
     }
 
     /// Keeps a sample that lives here.

@@ -45,8 +45,13 @@ struct Room {
 impl SlotTier {
     /// Opens a slot's folder, and the orphans that the specification names.
     pub(super) fn open(spec: &DiskSpec) -> Result<Self, DiskError> {
-        let own = DiskTier::open(spec)?;
         let capacity = spec.capacity_max.0;
+        // No more than the dataset can fill: what is allocated beyond would be taken from what is left of others.
+        let space = capacity.min(spec.sizes.total().0).max(1);
+        let own = DiskTier::open(&DiskSpec {
+            capacity_max: Bytes(space),
+            ..spec.clone()
+        })?;
         let mut slot = Self {
             own,
             orphans: Vec::new(),
@@ -510,6 +515,40 @@ mod tests {
             left.iter().any(|name| name.starts_with(&dataset))
         };
         assert_eq!([2, 3, 4, 5].map(is_there), [false, false, true, true]);
+    }
+
+    #[test]
+    fn what_is_left_of_others_and_what_is_allocated_are_within_the_capacity_together() {
+        const SAMPLE: u64 = 64 << 10;
+        let folder = TempDir::new().unwrap();
+        let of = |dataset, samples: usize, capacity: u64| DiskSpec {
+            dataset: [dataset; 16],
+            sizes: Arc::new(Catalog::new(vec![SAMPLE; samples])),
+            ..spec(folder.path(), capacity * SAMPLE)
+        };
+        let data = vec![7; SAMPLE as usize];
+        let first = open(&of(1, 9, 10), 0, 1);
+        for sample in 0..9 {
+            let kept = first.keep(SampleId(sample), &data, None);
+            assert_eq!(kept.unwrap(), Kept::Yes);
+        }
+        drop(first);
+        let spec = of(2, 20, 30);
+        let second = open(&spec, 0, 1);
+        for sample in 0..20 {
+            let kept = second.keep(SampleId(sample), &data, None);
+            assert_eq!(kept.unwrap(), Kept::Yes);
+        }
+        let parts = folder::names(&spec.folder());
+        let parts = parts.iter().filter(|name| name.contains('-'));
+        let taken = parts.map(|name| folder::disk_bytes(&spec.folder.join(name)));
+        let taken: Vec<u64> = taken.collect();
+        assert_eq!(taken.len(), 2, "there is room for both");
+        assert!(
+            taken.iter().sum::<u64>() <= spec.capacity.0,
+            "{taken:?} of {}",
+            spec.capacity
+        );
     }
 
     #[test]
