@@ -37,6 +37,8 @@ class Setting:
     latency_ms: float = 0
     cached: float = 0
     compute_ms: float = 0
+    #: Of one host, in lockstep; each has its part of what is cached.
+    ranks: int = 1
 
 
 SETTINGS = [
@@ -44,13 +46,16 @@ SETTINGS = [
     Setting("memory", {1: 20, 4: 50}, latency_ms=2, cached=0.4),
     # Compute takes longer than what the cache leaves to the source, but less than the whole dataset from there.
     Setting("compute", {1: 50}, cached=0.4, compute_ms=160),
+    Setting("ranks", {1: 100}, cached=0.6, ranks=4),
+    Setting("ranks-2ms", {1: 20, 16: 100}, latency_ms=2, cached=0.6, ranks=4),
+    Setting("ranks-all", {1: 100}, cached=1.02, compute_ms=40, ranks=4),
 ]
 
 
 def scenario(setting: Setting, sizes: list[int], epochs: int) -> Scenario:
     tiers = [Tier("staging", STAGING_MB, STAGING_THREADS)]
     if setting.cached:
-        tiers.append(Tier("memory", setting.cached * sum(sizes) / 1e6, TIER_THREADS))
+        tiers.append(Tier("memory", setting.cached * sum(sizes) / setting.ranks / 1e6, TIER_THREADS))
     return Scenario(
         setting.name,
         [size / 1e6 for size in sizes],
@@ -60,6 +65,8 @@ def scenario(setting: Setting, sizes: list[int], epochs: int) -> Scenario:
         compute_ms=setting.compute_ms,
         source_mb_per_s=setting.mb_per_s,
         source_latency_ms=setting.latency_ms,
+        ranks=setting.ranks,
+        ranks_per_host=setting.ranks,
     )
 
 
@@ -72,8 +79,11 @@ def measured(scratch: Path, setting: Setting, sizes: list[int], epochs: int) -> 
     options: list[object] = ["--throttle", f"{setting.name}:{rates}:{setting.latency_ms}"]
     options += ["--staging", f"{STAGING_MB} MB", "--threads", STAGING_THREADS]
     if setting.cached:
-        options += ["--memory", round(setting.cached * sum(sizes))]
-    job = ["bench", scratch / "dataset", "--batch", BATCH, "--epochs", epochs, "--compute-ms", setting.compute_ms]
+        options += ["--memory", round(setting.cached * sum(sizes) / setting.ranks)]
+    if setting.ranks > 1:
+        options += ["--ranks", setting.ranks, "--lockstep"]
+    batch = BATCH // setting.ranks
+    job = ["bench", scratch / "dataset", "--batch", batch, "--epochs", epochs, "--compute-ms", setting.compute_ms]
     return [epoch["total_s"] for epoch in common.run(scratch, *job, *options)["epochs"]]
 
 
