@@ -6,7 +6,7 @@
 //! change one, so that its copy goes; and those that ask what a descriptor is of, so that a copy is seen as the file that it is
 //! of.
 //!
-//! **Right by construction.** Before each open the kernel is asked what the path leads to now, with all links and dots;
+//! **Right by construction.** At each open the kernel is asked what the path leads to now, with all links and dots;
 //! device, inode, size and times name the copy (`foresee_cache::key`). The text of the path only decides whether to ask.
 //! A file that is changed has another name from then on, and no copy.
 //!
@@ -15,10 +15,10 @@
 //! program's own reads (`reading`).
 //!
 //! **Never in the way.** Whatever fails means that the source is read. The library starts no thread, keeps no descriptor,
-//! takes no lock, writes nothing to the program's streams, and does its own work by raw system calls. What is remembered of
+//! waits for no lock, writes nothing to the program's streams, and does its own work by raw system calls. What is remembered of
 //! descriptors is a table of atomic words (`slots`), which is compared with the kernel's word before it is relied on.
 //!
-//! `hooks` is the only file with unsafe code, but for `versions`, some assembly for the linker, so that the library loads with
+//! `hooks` is the only room with unsafe code, but for `versions`, some assembly for the linker, so that the library loads with
 //! old C libraries.
 
 // Only hooks call most of it, and a test that hooked its own calls would test itself.
