@@ -25,7 +25,7 @@ import moosefs
 import network
 import transparent_emulated
 import transparent_slow
-from transparent_common import REST_S, folder, foresee, made
+from transparent_common import REST_S, SHUFFLED, folder, foresee, made, timed
 
 HERE = Path(__file__).resolve().parent
 PASSES = 40
@@ -72,17 +72,12 @@ def costs() -> None:
 
 # --- Records ---------------------------------------------------------------------------------------------------------
 
-RECORDS = """
-import os, random, sys, time
-folder, epochs = sys.argv[1], int(sys.argv[2])
-for epoch in range(epochs):
-    names = sorted(os.listdir(folder))
-    random.Random(epoch).shuffle(names)
-    for name in names:
-        number = os.open(os.path.join(folder, name), os.O_RDONLY)
-        while os.read(number, 256 << 10):
-            time.sleep(0.001)
-        os.close(number)
+RECORDS = f"""{SHUFFLED}
+for path in paths:
+    number = os.open(path, os.O_RDONLY)
+    while os.read(number, 256 << 10):
+        time.sleep(0.001)
+    os.close(number)
 """
 
 
@@ -95,14 +90,12 @@ def records() -> None:
             stats = here / "stats.json"
             # A folder for each: the copying process of a run lives a little longer than it.
             run = foresee(here / "source", here / f"cache{epochs}", total * 56 // 100, "--stats-json", stats)
-            began = time.monotonic()
-            subprocess.run([*run, sys.executable, "-c", RECORDS, here / "source", str(epochs)], check=True)
-            took = time.monotonic() - began
+            done = timed([*run, sys.executable, "-c", RECORDS, here / "source", epochs])
             told = json.loads(stats.read_text())
             plain, now = reads_an_epoch * epochs, told["origins"][0]["reads"]
             print(
                 f"{epochs} epochs: {now} reads of the source of {plain} plainly, {100 * (1 - now / plain):.1f} % fewer; "
-                f"{told['moved']} descriptors moved, {told['origins'][1]['copies']} files copied; {took:.1f} s"
+                f"{told['moved']} descriptors moved, {told['origins'][1]['copies']} files copied; {done.took_s:.1f} s"
             )
 
 

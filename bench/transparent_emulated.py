@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from transparent_common import REST_S, folder, foresee, made
+from transparent_common import REST_S, SHUFFLED, TORCH_PYTHON, folder, foresee, made, timed
 
 HERE = Path(__file__).resolve().parent
 MB_PER_S = 50
-TORCH_PYTHON = os.environ.get("FORESEE_TORCH_PYTHON", sys.executable)
 # The copying process of a run lives so much longer; it is not to be measured with the next.
 AFTER_S = 2.5
 
@@ -34,6 +34,15 @@ def missing() -> str | None:
     if shutil.which("cc") is None:
         return "needs a C compiler: apt-get install gcc libc6-dev"
     return None
+
+
+class Counted(NamedTuple):
+    """What the source was asked for so far."""
+
+    looks: int
+    opens: int
+    reads: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -51,18 +60,15 @@ class Emulated:
         self.files, self.source = files, source
         self._counts = counts
 
-    def _counted(self) -> tuple[int, int]:
-        _looks, _opens, reads, read_bytes = struct.unpack("4Q", self._counts.read_bytes())
-        return reads, read_bytes
+    def counted(self) -> Counted:
+        return Counted(*struct.unpack("4Q", self._counts.read_bytes()))
 
     def run(self, words: list) -> Done:
-        reads, read_bytes = self._counted()
-        began = time.monotonic()
-        done = subprocess.run([str(word) for word in words], check=True, stdout=subprocess.PIPE, text=True)
-        took_s = time.monotonic() - began
+        before = self.counted()
+        done = timed(words)
         time.sleep(AFTER_S)
-        reads_after, bytes_after = self._counted()
-        return Done(took_s, reads_after - reads, bytes_after - read_bytes, done.stdout)
+        after = self.counted()
+        return Done(done.took_s, after.reads - before.reads, after.bytes - before.bytes, done.stdout)
 
 
 @contextlib.contextmanager
@@ -86,15 +92,10 @@ def emulated(here: Path, files: Path, delay_ms: float = 0) -> Iterator[Emulated]
 
 # --- The first epoch -------------------------------------------------------------------------------------------------
 
-READ_SMALL = """
-import os, random, sys
-folder, epochs = sys.argv[1], int(sys.argv[2])
-for epoch in range(epochs):
-    names = sorted(os.listdir(folder))
-    random.Random(epoch).shuffle(names)
-    for name in names:
-        with open(os.path.join(folder, name), "rb") as file:
-            file.read()
+READ_SMALL = f"""{SHUFFLED}
+for path in paths:
+    with open(path, "rb") as file:
+        file.read()
 """
 
 

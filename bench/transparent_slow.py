@@ -16,12 +16,11 @@ import memory_group
 import moosefs
 import network
 from memory_group import MemoryGroup, watched
-from transparent_common import REST_S, folder, foresee
+from transparent_common import REST_S, TORCH_PYTHON, folder, foresee, timed
 
 HERE = Path(__file__).resolve().parent
 NAME = "foresee-transparent"
 MBIT = 400
-TORCH_PYTHON = os.environ.get("FORESEE_TORCH_PYTHON", sys.executable)
 TF_PYTHON = os.environ.get("FORESEE_TF_PYTHON", sys.executable)
 
 
@@ -59,10 +58,8 @@ class Slow:
         self._mount.remount()
         line = self._mount.host.command(words)
         before = self._mount.host.traffic().received_bytes
-        began = time.monotonic()
-        done = subprocess.run(group.command(line) if group else line, check=True, stdout=subprocess.PIPE, text=True)
-        took_s = time.monotonic() - began
-        return Done(took_s, self._mount.host.traffic().received_bytes - before, done.stdout)
+        done = timed(group.command(line) if group else line)
+        return Done(done.took_s, self._mount.host.traffic().received_bytes - before, done.stdout)
 
 
 @contextlib.contextmanager
