@@ -13,14 +13,14 @@ use rustix::io::Errno;
 
 use crate::key::{Identity, Key, now_ns};
 use crate::ours::Ours;
+use crate::run::monotonic_ns;
 use crate::tier::{Kind, Tier};
 
 /// Between making and locking a claim its process may be kept waiting by others.
 const UNLOCKED_NS_MAX: i64 = 1_000_000_000;
 const LOCK_TRIES: usize = 100;
-/// Waiting is by looking: often at first, since most copies take a few milliseconds.
-const LOOK_EVERY_MIN: Duration = Duration::from_micros(100);
-const LOOK_EVERY_MAX: Duration = Duration::from_millis(2);
+/// Who publishes or gives up rings the ledger's bell; one that was killed does not.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The right to copy a file.
 pub struct Claim<'a> {
@@ -88,6 +88,7 @@ impl Drop for Claim<'_> {
         if !self.became_copy {
             let path = self.tier.path(Kind::Claim, self.key);
             let _ = unlinkat(CWD, path.as_c_str(), rustix::fs::AtFlags::empty());
+            self.tier.ledger().ring();
         }
         // A child that is being forked off has the file, too, and would keep the lock.
         let _ = flock(&self.file, FlockOperation::Unlock);
@@ -116,25 +117,22 @@ pub fn is_claimed(tier: &Tier, key: Key) -> bool {
     !is_dead
 }
 
-/// Waits until nobody copies the file of a key any more, but no longer than twice what a copy takes. Says whether it was
+/// Waits until nobody copies the file of a key any more, but no longer than twice what a copy may take. Says whether it was
 /// worth it.
 pub fn wait(tier: &Tier, key: Key, is_there: impl Fn() -> bool) -> bool {
-    let longest = Duration::from_nanos(tier.ledger().copy_ns().saturating_mul(2));
-    let mut waited = Duration::ZERO;
-    let mut step = LOOK_EVERY_MIN;
-    while waited < longest {
-        let _ = rustix::thread::nanosleep(&rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: step.subsec_nanos().into(),
-        });
-        waited += step;
-        step = (step * 2).min(LOOK_EVERY_MAX);
-        if is_there() {
-            return true;
+    let longest_ns = tier.ledger().copy_ns().saturating_mul(2);
+    let began_ns = monotonic_ns();
+    let listening = tier.ledger().listen();
+    loop {
+        let waited_ns = monotonic_ns().saturating_sub(began_ns);
+        let left = Duration::from_nanos(longest_ns.saturating_sub(waited_ns));
+        if left.is_zero() {
+            return is_there();
         }
-        if !is_claimed(tier, key) {
+        // A copy that is published has no claim any more: it is looked for last.
+        let is_over = || is_there() || !is_claimed(tier, key);
+        if listening.wait_unless(left.min(LOOK_EVERY), is_over) {
             return is_there();
         }
     }
-    false
 }

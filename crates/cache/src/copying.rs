@@ -4,13 +4,15 @@
 
 use std::hash::Hasher;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{
-    AtFlags, CWD, FlockOperation, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, flock,
-    futimens, ioctl_getflags, ioctl_setflags, mkdirat, openat, readlinkat, renameat_with,
-    symlinkat, unlinkat,
+    Advice, AtFlags, CWD, FlockOperation, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps,
+    fadvise, flock, futimens, ioctl_getflags, ioctl_setflags, mkdirat, openat, readlinkat,
+    renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, pread, retry_on_intr, write};
 use twox_hash::XxHash3_64;
@@ -19,11 +21,17 @@ use crate::claim::{Claim, Claimed};
 use crate::key::{Identity, Key, now_ns, path_key};
 use crate::look::Look;
 use crate::ours::Ours;
+use crate::settings::SMALL_BYTES;
 use crate::tier::{Kind, NoRoom, Tier};
 
 /// What is read at once: a storage that answers slowly should be asked seldom, and 256 KiB still lie in the cache of a core.
 const PIECE_BYTES: usize = 256 << 10;
 const FOLDER_MODE: Mode = Mode::RWXU;
+
+/// Memory for pieces, kept from one copy to the next: what is asked for anew comes page by page and cleared, which takes longer
+/// than a small file takes to be moved. Nobody waits for it: who finds none free, or has been forked off while it was in
+/// use, asks for some of its own.
+static PIECES: [Mutex<Vec<u8>>; 8] = [const { Mutex::new(Vec::new()) }; 8];
 
 /// Why there is no copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +94,14 @@ pub enum Copied {
 /// Copies a file to the fastest tier that has room.
 pub fn copy(tiers: &[Tier], wanted: Wanted<'_>) -> Result<Copied, Skip> {
     let began_ns = now_ns();
+    let size_bytes = wanted.identity.size_bytes;
     if !wanted.identity.has_rested(began_ns) {
         return Err(Skip::Young);
     }
     let first = tiers.first().ok_or(Skip::Failed)?;
+    if size_bytes <= SMALL_BYTES && tiers.iter().any(|tier| tier.has_room(size_bytes)) {
+        begin_reading(wanted);
+    }
     let Claimed::Ours(claim) = Claim::take(first, wanted.key).map_err(why)? else {
         return Ok(Copied::Claimed);
     };
@@ -100,7 +112,6 @@ pub fn copy(tiers: &[Tier], wanted: Wanted<'_>) -> Result<Copied, Skip> {
     if has_attributes(wanted.source) {
         return Err(Skip::Attributes);
     }
-    let size_bytes = wanted.identity.size_bytes;
     let mut last = Skip::Quota;
     for (index, tier) in tiers.iter().enumerate() {
         match tier.reserve(size_bytes, began_ns) {
@@ -116,6 +127,14 @@ pub fn copy(tiers: &[Tier], wanted: Wanted<'_>) -> Result<Copied, Skip> {
         }
     }
     Err(last)
+}
+
+/// Has the kernel ask for a file, and does not wait for it: it comes while its copy is made ready. If there will be none, it is
+/// not lost: who opened it reads it next.
+fn begin_reading(wanted: Wanted<'_>) {
+    if let Some(size_bytes) = NonZeroU64::new(wanted.identity.size_bytes) {
+        let _ = fadvise(wanted.source, 0, Some(size_bytes), Advice::WillNeed);
+    }
 }
 
 /// The tier that has a copy.
@@ -175,6 +194,8 @@ fn elsewhere(tier: &Tier, wanted: Wanted<'_>) -> Result<(), Skip> {
 
 /// Writes the bytes, then what they are, and publishes them: a copy never is without its note.
 fn write_copy(tier: &Tier, into: BorrowedFd<'_>, wanted: Wanted<'_>) -> Result<(), Skip> {
+    // Before the bytes are there, as all that can be done.
+    let path = path_of(wanted.source);
     let checksum = pump(wanted, into)?;
     let now = Look::at_open(wanted.source).map_err(failed)?;
     if now.identity() != wanted.identity {
@@ -190,21 +211,31 @@ fn write_copy(tier: &Tier, into: BorrowedFd<'_>, wanted: Wanted<'_>) -> Result<(
         last_modification: modified,
     };
     futimens(into, &times).map_err(failed)?;
-    remember(tier, wanted, checksum);
+    if let Some(path) = path {
+        remember(tier, path, wanted, checksum);
+    }
     publish(tier, wanted.key).map_err(why)
 }
 
 /// Moves exactly as many bytes as the file has; another number means that it changed.
 fn pump(wanted: Wanted<'_>, into: BorrowedFd<'_>) -> Result<u64, Skip> {
     let size_bytes = wanted.identity.size_bytes;
-    let mut piece = vec![0; PIECE_BYTES.min(size_bytes as usize + 1)];
+    let mut kept = PIECES.iter().find_map(|piece| piece.try_lock().ok());
+    let mut own = Vec::new();
+    let piece = kept.as_deref_mut().unwrap_or(&mut own);
+    let piece_bytes = PIECE_BYTES.min(size_bytes as usize + 1);
+    if piece.len() < piece_bytes {
+        piece.resize(piece_bytes, 0);
+    }
+    let piece = &mut piece[..piece_bytes];
     let mut checksum = XxHash3_64::new();
     let mut done_bytes = 0;
     loop {
         if wanted.stop.load(Ordering::Relaxed) {
             return Err(Skip::Failed);
         }
-        let got = retry_on_intr(|| pread(wanted.source, &mut piece, done_bytes)).map_err(failed)?;
+        let got =
+            retry_on_intr(|| pread(wanted.source, &mut *piece, done_bytes)).map_err(failed)?;
         if got == 0 {
             break;
         }
@@ -251,10 +282,7 @@ fn publish(tier: &Tier, key: Key) -> io::Result<()> {
 
 /// Writes down what is copied of this path, and removes what was copied of it before. Programs do without it, but the cache would
 /// keep copies of what files were, and nobody could tell damaged ones.
-fn remember(tier: &Tier, wanted: Wanted<'_>, checksum: u64) {
-    let Some(path) = path_of(wanted.source) else {
-        return;
-    };
+fn remember(tier: &Tier, path: Key, wanted: Wanted<'_>, checksum: u64) {
     let name = tier.path(Kind::Name, path);
     let key = String::from_utf8_lossy(&wanted.key.chars()).into_owned();
     let size_bytes = wanted.identity.size_bytes;
@@ -263,10 +291,19 @@ fn remember(tier: &Tier, wanted: Wanted<'_>, checksum: u64) {
         Err(Errno::EXIST) => {}
         Ok(()) | Err(_) => return,
     }
-    if let Some(before) = note(name.as_c_str())
-        && before.key != wanted.key
-    {
-        remove(tier, before.key);
+    let now = Note {
+        key: wanted.key,
+        size_bytes,
+        checksum,
+    };
+    if let Some(before) = note(name.as_c_str()) {
+        // It was copied before, and removed.
+        if before == now {
+            return;
+        }
+        if before.key != wanted.key {
+            remove(tier, before.key);
+        }
     }
     let _ = unlinkat(CWD, name.as_c_str(), AtFlags::empty());
     let _ = symlinkat(said.as_str(), CWD, name.as_c_str());
@@ -332,15 +369,16 @@ pub fn remove(tier: &Tier, key: Key) -> bool {
     removed
 }
 
-/// Makes the folders that copies are spread over.
-pub fn make_folders(path: &std::path::Path) -> io::Result<()> {
+/// Makes the folders that copies are spread over; says whether there were none before.
+pub fn make_folders(path: &std::path::Path) -> io::Result<bool> {
     let files = path.join("files");
-    make_folder(&files)?;
+    let is_new = make_folder(&files)?;
     let _ = lie_apart(&files);
     for number in 0..=0xff_u8 {
         make_folder(&files.join(format!("{number:02x}")))?;
     }
-    make_folder(&path.join("runs"))
+    make_folder(&path.join("runs"))?;
+    Ok(is_new)
 }
 
 /// Has the folders in a folder lie in different parts of the disk, where the file system knows how (ext4). It puts a file beside its
@@ -353,9 +391,10 @@ fn lie_apart(folder: &std::path::Path) -> rustix::io::Result<()> {
     ioctl_setflags(&folder, attributes | IFlags::TOPDIR)
 }
 
-fn make_folder(path: &std::path::Path) -> io::Result<()> {
+fn make_folder(path: &std::path::Path) -> io::Result<bool> {
     match mkdirat(CWD, path, FOLDER_MODE) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
         Err(cause) => Err(cause.into()),
     }
 }

@@ -98,8 +98,8 @@ pub fn prepare(path: &Path) -> Result<PathBuf, FolderError> {
     }
     // The last that is made: a folder that has it has all.
     if !real.join(LEDGER).exists() {
-        copying::make_folders(&real).map_err(io_error(&real, "make folders in it"))?;
-        make_ledger(&real).map_err(io_error(&real, "make its ledger"))?;
+        let is_new = copying::make_folders(&real).map_err(io_error(&real, "make folders in it"))?;
+        make_ledger(&real, is_new).map_err(io_error(&real, "make its ledger"))?;
     }
     Ok(real)
 }
@@ -155,12 +155,17 @@ fn mark(path: &Path) -> Result<(), FolderError> {
         .map_err(io_error(path, "write to it"))
 }
 
-fn make_ledger(path: &Path) -> io::Result<()> {
+/// Makes the ledger of what is there; in a folder that is new there is nothing, and nobody need look.
+fn make_ledger(path: &Path, is_new: bool) -> io::Result<()> {
     let own = path.join(format!("{LEDGER}.{}", std::process::id()));
     let _ = fs::remove_file(&own);
     shared::make(&own, b"", LEDGER_BYTES)?;
     let ledger = Ledger::open(&own)?;
-    ledger.count_anew(counted(path)?.bytes);
+    if is_new {
+        ledger.set_boot(boot());
+    } else {
+        ledger.count_anew(counted(path)?.bytes);
+    }
     // Whoever comes second finds the first one's, and all go on with the same.
     match rustix::fs::renameat_with(
         rustix::fs::CWD,
@@ -262,16 +267,19 @@ pub(crate) fn each(
 /// What is left by processes that were killed, or by a machine that went down, is removed: claims, reservations, and copies
 /// that may not have reached the disk. For who knows that nobody uses the folder.
 fn tidy(path: &Path) -> io::Result<()> {
-    remove_claims(path)?;
     let ledger = Ledger::open(path.join(LEDGER))?;
     let boot = boot();
     let has_restarted = ledger.boot() != boot;
+    // To look at all that is in a large cache takes a while. A claim for which nothing was reserved yet goes when somebody
+    // wants its file.
+    if !has_restarted && ledger.under_way() == 0 {
+        return Ok(());
+    }
+    remove_claims(path)?;
     if has_restarted {
         remove_unwritten(path)?;
     }
-    if has_restarted || ledger.under_way() > 0 {
-        ledger.count_anew(counted(path)?.bytes);
-    }
+    ledger.count_anew(counted(path)?.bytes);
     ledger.set_boot(boot);
     Ok(())
 }
@@ -433,11 +441,14 @@ mod tests {
         let real = prepare(&outer.path().join("c")).unwrap();
         let claim = real.join(format!("files/ab/{}.part", "ab".repeat(16)));
         fs::write(&claim, b"half").unwrap();
+        let ledger = Ledger::open(real.join(LEDGER)).unwrap();
+        assert!(ledger.reserve(4, 4));
         let user = use_tier(&real).unwrap();
         tidy_unused(&real).unwrap();
         assert!(claim.exists());
         drop(user);
         tidy_unused(&real).unwrap();
         assert!(!claim.exists());
+        assert_eq!((ledger.used_bytes(), ledger.under_way()), (0, 0));
     }
 }

@@ -3,11 +3,14 @@
 //! under way shows that, and who starts next counts the copies anew ([`crate::folder`]).
 
 use std::io;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::path::Arg;
+use rustix::thread::futex;
+use rustix::time::Timespec;
 
 use crate::shared::Shared;
 
@@ -21,9 +24,14 @@ const PACE: usize = 3;
 const LOOKED: usize = 4;
 const BUSY: usize = 5;
 const BOOT: usize = 6;
+/// Two halves: how often it rang, and how many wait for it. One who was killed while it waited stays counted until the
+/// folder is tidied, which costs those who ring a system call.
+const BELL: usize = 7;
 
 /// What a copy takes where none was made yet.
 const FIRST_GUESS_NS: u64 = 5_000_000;
+/// Of copies under way some may be of processes that were killed.
+const SHARERS_MAX: u64 = 16;
 
 /// The account of one tier.
 #[derive(Debug)]
@@ -80,6 +88,7 @@ impl Ledger {
         };
         word.store(mean_ns.max(1), Relaxed);
         self.word(PUBLISHED).fetch_add(1, Release);
+        self.ring();
     }
 
     /// A reserved copy will not be there.
@@ -99,6 +108,22 @@ impl Ledger {
         let _ = self.word(UNDER_WAY).fetch_update(AcqRel, Relaxed, less);
     }
 
+    /// Wakes all who wait for something here: a copy is there, or a claim is given up.
+    pub fn ring(&self) {
+        let [rung, waiting] = self.shared.halves(BELL);
+        rung.fetch_add(1, SeqCst);
+        if waiting.load(SeqCst) > 0 {
+            let _ = futex::wake(rung, futex::Flags::empty(), i32::MAX.cast_unsigned());
+        }
+    }
+
+    /// For who is about to wait: what happens from now on is not missed.
+    pub fn listen(&self) -> Listening<'_> {
+        let [rung, waiting] = self.shared.halves(BELL);
+        waiting.fetch_add(1, SeqCst);
+        Listening { rung, waiting }
+    }
+
     /// How many copies were published: another number means that one that is awaited may be there.
     pub fn published(&self) -> u64 {
         self.word(PUBLISHED).load(Acquire)
@@ -109,18 +134,23 @@ impl Ledger {
         self.word(UNDER_WAY).load(Acquire)
     }
 
-    /// What a copy took of late.
+    /// What a copy that is under way now may take: as long as copies took of late, as many times as there are, since they may
+    /// share a line that carries one after the other.
     pub fn copy_ns(&self) -> u64 {
-        match self.word(PACE).load(Relaxed) {
+        let mean_ns = match self.word(PACE).load(Relaxed) {
             0 => FIRST_GUESS_NS,
             mean_ns => mean_ns,
-        }
+        };
+        let sharers = self.under_way().clamp(1, SHARERS_MAX);
+        mean_ns.saturating_mul(sharers)
     }
 
     /// What was found when the copies were counted, with nobody copying.
     pub fn count_anew(&self, used_bytes: u64) {
         self.word(USED).store(used_bytes, Release);
         self.word(UNDER_WAY).store(0, Release);
+        let [_, waiting] = self.shared.halves(BELL);
+        waiting.store(0, SeqCst);
     }
 
     /// The start of the machine that it was tidied on last.
@@ -143,6 +173,38 @@ impl Ledger {
         let busy = look();
         self.word(BUSY).store(u64::from(busy), Relaxed);
         busy
+    }
+}
+
+/// Somebody who waits.
+pub struct Listening<'a> {
+    rung: &'a AtomicU32,
+    waiting: &'a AtomicU32,
+}
+
+impl Listening<'_> {
+    /// Waits until it has rung, for so long at most, unless `is_over` says that there is nothing to wait for. What it looks at
+    /// may change at any time: it is looked at after the bell.
+    pub fn wait_unless(&self, longest: Duration, is_over: impl FnOnce() -> bool) -> bool {
+        let heard = self.rung.load(SeqCst);
+        if is_over() {
+            return true;
+        }
+        let longest = Timespec {
+            tv_sec: longest.as_secs().cast_signed(),
+            tv_nsec: longest.subsec_nanos().into(),
+        };
+        // A signal, or a bell that rang meanwhile: the caller looks again in any case.
+        let _ = futex::wait(self.rung, futex::Flags::empty(), heard, Some(&longest));
+        false
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        // Whoever tidies the folder sets it to zero.
+        let less = |waiting: u32| waiting.checked_sub(1);
+        let _ = self.waiting.fetch_update(SeqCst, SeqCst, less);
     }
 }
 
@@ -191,6 +253,40 @@ mod tests {
         ledger.release(99);
         assert_eq!(ledger.used_bytes(), 0);
         assert!(!ledger.reserve(u64::MAX, u64::MAX - 1) && ledger.reserve(u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn a_copy_takes_longer_among_others() {
+        let (_folder, ledger) = made();
+        assert_eq!(ledger.copy_ns(), FIRST_GUESS_NS);
+        assert!(ledger.reserve(1, 100));
+        ledger.publish(1_000);
+        assert_eq!(ledger.copy_ns(), 1_000);
+        for _ in 0..50 {
+            assert!(ledger.reserve(1, 100));
+        }
+        assert_eq!(ledger.copy_ns(), 1_000 * SHARERS_MAX);
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_who_publishes_through_another_mapping() {
+        let (folder, ledger) = made();
+        let other = Ledger::open(folder.path().join("ledger")).unwrap();
+        let longest = Duration::from_secs(60);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let listening = ledger.listen();
+                while !listening.wait_unless(longest, || ledger.published() > 0) {}
+                ledger.published()
+            });
+            assert!(other.reserve(1, 1));
+            other.publish(1);
+            assert_eq!(waiter.join().unwrap(), 1);
+        });
+        // Nobody waits any more, and who has nothing to wait for does not begin.
+        assert!(ledger.listen().wait_unless(longest, || true));
+        let [_, waiting] = ledger.shared.halves(BELL);
+        assert_eq!(waiting.load(SeqCst), 0);
     }
 
     #[test]

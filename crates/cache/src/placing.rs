@@ -75,6 +75,12 @@ impl Cache {
         claim::wait(first, key, || copying::find(&self.tiers, key).is_some())
     }
 
+    /// Whether somebody copies a file at this moment.
+    pub fn is_claimed(&self, key: Key) -> bool {
+        let first = self.tiers.first();
+        first.is_some_and(|first| claim::is_claimed(first, key))
+    }
+
     /// Waits for who copies a file, if somebody does. For who has not opened it: to some storages an open is a reason to forget
     /// what was read of a file, and it would be read again for the copy.
     pub fn wait_for_others(&self, key: Key) -> Waited {
@@ -88,11 +94,7 @@ impl Cache {
 
     /// Whether a copy of that size would fit anywhere.
     pub fn has_room(&self, size_bytes: u64) -> bool {
-        let fits = |tier: &Tier| {
-            tier.ledger()
-                .has_room(size_bytes, tier.settings().quota_bytes)
-        };
-        self.tiers.iter().any(fits)
+        self.tiers.iter().any(|tier| tier.has_room(size_bytes))
     }
 
     /// The same; where there is no room, what was copied of another file that had this one's path makes some.

@@ -246,6 +246,7 @@ mod tests {
             }],
             validation,
             tells_opens: true,
+            are_looks_remembered: false,
         };
         Run::make(&path, &settings).unwrap();
         assert!(Run::make(&path, &settings).is_err());

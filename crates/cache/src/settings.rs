@@ -56,12 +56,16 @@ pub struct Settings {
     pub validation: Validation,
     /// Whether opens are told to the copying process, which knows their order.
     pub tells_opens: bool,
+    /// Whether the kernel may answer a look at a file of the sources from what it remembers, as it does for storages on a
+    /// network: then it has to be told to ask, which takes as long as they take to answer.
+    pub are_looks_remembered: bool,
 }
 
 const ROOT: u8 = 1;
 const TIER: u8 = 2;
 const VALIDATION: u8 = 3;
 const TELLS_OPENS: u8 = 4;
+const ARE_LOOKS_REMEMBERED: u8 = 5;
 const ONCE_NS: u64 = u64::MAX;
 
 impl Settings {
@@ -85,6 +89,8 @@ impl Settings {
         };
         field(&mut bytes, VALIDATION, &[&trusted_ns.to_le_bytes()]);
         field(&mut bytes, TELLS_OPENS, &[&[u8::from(self.tells_opens)]]);
+        let are_looks_remembered = [u8::from(self.are_looks_remembered)];
+        field(&mut bytes, ARE_LOOKS_REMEMBERED, &[&are_looks_remembered]);
         bytes
     }
 
@@ -100,6 +106,9 @@ impl Settings {
                 TIER => settings.tiers.push(tier(&mut value)?),
                 VALIDATION => settings.validation = validation(take_u64(&mut value)?),
                 TELLS_OPENS => settings.tells_opens = take(&mut value, 1)?[0] != 0,
+                ARE_LOOKS_REMEMBERED => {
+                    settings.are_looks_remembered = take(&mut value, 1)?[0] != 0;
+                }
                 _ => return None,
             }
         }
@@ -185,6 +194,7 @@ mod tests {
             ],
             validation: Validation::For { ns: 7 },
             tells_opens: true,
+            are_looks_remembered: true,
         }
     }
 
@@ -207,8 +217,8 @@ mod tests {
     fn what_is_cut_off_does_not_read_back() {
         let bytes = settings().to_bytes();
         let whole = (0..bytes.len()).filter(|len| Settings::from_bytes(&bytes[..*len]).is_some());
-        // Whole fields may be left out: the second tier, and the two behind it.
-        assert_eq!(whole.count(), 3);
+        // Whole fields may be left out: the second tier, and the three behind it.
+        assert_eq!(whole.count(), 4);
         assert_eq!(Settings::from_bytes(b""), None);
         assert_eq!(Settings::from_bytes(&[9, 0, 0, 0, 0]), None);
     }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::{Errno, retry_on_intr};
@@ -61,6 +61,16 @@ impl Shared {
         // SAFETY: mapped, page-aligned and so long since `map`, until this is dropped; all zeros and everything else is a
         // valid atomic word, and whoever else maps the file changes words atomically, too.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+impl Shared {
+    /// A word as its two halves: the kernel waits for changes of four bytes. Who uses a word so uses it in no other way.
+    pub fn halves(&self, index: usize) -> &[AtomicU32; 2] {
+        let word: *const AtomicU64 = &raw const self.words()[index];
+        // SAFETY: a word that is mapped, so long and so aligned, for as long as this lives; its halves are only ever seen as
+        // atomic words of their own size, which any bits are.
+        unsafe { &*word.cast() }
     }
 }
 

@@ -180,9 +180,14 @@ impl Tier {
         })?)
     }
 
+    /// Whether a copy of that size would be within the quota.
+    pub fn has_room(&self, size_bytes: u64) -> bool {
+        self.ledger.has_room(size_bytes, self.settings.quota_bytes)
+    }
+
     /// Takes room for a copy.
     pub fn reserve(&self, size_bytes: u64, now_ns: i64) -> Result<(), NoRoom> {
-        if !self.ledger.has_room(size_bytes, self.settings.quota_bytes) {
+        if !self.has_room(size_bytes) {
             return Err(NoRoom::Quota);
         }
         let folder = Name::new(&self.settings.path);

@@ -2,7 +2,7 @@
 //! a copy of just that, the program gets the copy's descriptor. If not, it gets the source's; a small file is copied
 //! first, in one pass, so that its bytes are read once. For writing: the source, and the copy is removed.
 //!
-//! The program's own call is made by `real`, at most twice, and its failures are the program's. The descriptor that it gets is
+//! The program's own call is made by `real`, mostly once or not at all, and its failures are the program's. The descriptor that it gets is
 //! the lowest that is free, as ever: nothing of ours is open at that moment.
 
 use std::ffi::CStr;
@@ -12,7 +12,7 @@ use foresee_cache::counters::{By, Count, Origin};
 use foresee_cache::key::Key;
 use foresee_cache::look::Look;
 use foresee_cache::placing::{Placed, Waited};
-use foresee_cache::settings::SMALL_BYTES;
+use foresee_cache::settings::{SMALL_BYTES, Validation};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, OFlags, fstat, statat};
 
@@ -49,6 +49,15 @@ pub(crate) struct Call<'a> {
 pub(crate) struct Covered {
     pub(crate) key: Key,
     pub(crate) look: Look,
+}
+
+/// How a file is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looking {
+    /// The storage is asked what it is now.
+    Afresh,
+    /// The kernel may say what it remembers: for what is compared with the storage later.
+    Remembered,
 }
 
 /// What a path is to us.
@@ -91,18 +100,22 @@ impl Call<'_> {
     }
 
     /// A look at the file, as the kernel finds it.
-    fn look(&self, session: &Session) -> Option<Look> {
+    fn look(&self, session: &Session, looking: Looking) -> Option<Look> {
         let follows = !self.flags.contains(OFlags::NOFOLLOW);
         let trusted_key = coverage::trusted_key(self.path.to_bytes()).filter(|_| follows);
         if let Some(look) = trusted_key.and_then(|key| session.run.trusted(key)) {
             return Some(look);
         }
-        session.stripe().count(Count::Looks);
         let follow = if follows {
             AtFlags::empty()
         } else {
             AtFlags::SYMLINK_NOFOLLOW
         };
+        if looking == Looking::Remembered {
+            let found = statat(self.folder(), self.path, follow).ok()?;
+            return Some(Look::of(&found));
+        }
+        session.stripe().count(Count::Looks);
         let look = Look::at(self.folder(), self.path, follow).ok()?;
         if let Some(key) = trusted_key {
             session.run.trust(key, Some(&look));
@@ -110,7 +123,7 @@ impl Call<'_> {
         Some(look)
     }
 
-    fn find(&self, session: &Session) -> Found {
+    fn find(&self, session: &Session, looking: Looking) -> Found {
         let relation = self.relation(session);
         let prefix = match relation {
             Relation::Inside { prefix } => prefix,
@@ -120,7 +133,7 @@ impl Call<'_> {
         if self.flags.intersects(OFlags::DIRECTORY | OFlags::PATH) {
             return Found::Folder(relation);
         }
-        match self.look(session) {
+        match self.look(session, looking) {
             Some(look) if look.is_file() => Found::File(Covered {
                 key: look.identity().key(session.coverage.seed(prefix)),
                 look,
@@ -171,9 +184,12 @@ pub(crate) fn open(
         }
         return real();
     }
-    match call.find(session) {
+    match call.find(session, first_looking(session)) {
         // A child of `vfork` would write down its descriptors in its parent's memory.
         Found::File(_) | Found::Folder(_) if !session::is_own_memory() => real(),
+        Found::File(covered) if first_looking(session) == Looking::Remembered => {
+            open_remembered(session, call, covered, real)
+        }
         Found::File(covered) => open_file(session, call, covered, real),
         Found::Folder(relation) => {
             let opened = real()?;
@@ -223,13 +239,69 @@ fn open_file(
         Waited::InVain => true,
     };
     let opened = real()?;
-    if !is_in_vain && is_placed(session, opened.as_fd(), covered) {
+    if !is_in_vain && place(session, opened.as_fd(), covered).is_some() {
         // Closed first, so that the copy gets its number.
         drop(opened);
-        return open_copy(session, call.flags, covered)
-            .or_else(|| Some(at_source(session, call, covered, real()?)));
+        return open_made(session, call, covered, real);
     }
     Some(at_source(session, call, covered, opened))
+}
+
+/// Opens a copy that has just been made.
+fn open_made(
+    session: &Session,
+    call: Call<'_>,
+    covered: Covered,
+    real: impl Fn() -> Option<OwnedFd>,
+) -> Option<OwnedFd> {
+    open_copy(session, call.flags, covered)
+        .or_else(|| Some(at_source(session, call, covered, real()?)))
+}
+
+/// How a file is looked at first. What the kernel remembers tells whether there may be a copy; if there is none, the file is compared
+/// with the storage's word once, when all of it is read, instead of before and after.
+fn first_looking(session: &Session) -> Looking {
+    let settings = session.run.settings();
+    if settings.are_looks_remembered && settings.validation == Validation::Always {
+        Looking::Remembered
+    } else {
+        Looking::Afresh
+    }
+}
+
+/// Opens a file that is what the kernel remembers of it, or not any more.
+fn open_remembered(
+    session: &Session,
+    call: Call<'_>,
+    covered: Covered,
+    real: impl Fn() -> Option<OwnedFd>,
+) -> Option<OwnedFd> {
+    if is_unknown(session, covered) {
+        let opened = real()?;
+        match place(session, opened.as_fd(), covered) {
+            None => return Some(at_source(session, call, covered, opened)),
+            Some(Placed::Here(_)) => {
+                // When all of it was read.
+                session.stripe().count(Count::Looks);
+                drop(opened);
+                return open_made(session, call, covered, real);
+            }
+            // Somebody else's: whether it is right is to be asked.
+            Some(Placed::Elsewhere) => drop(opened),
+        }
+    }
+    match call.find(session, Looking::Afresh) {
+        Found::File(covered) => open_file(session, call, covered, real),
+        Found::Folder(_) | Found::Other => real(),
+    }
+}
+
+/// Whether a small file has no copy and nobody makes one.
+fn is_unknown(session: &Session, covered: Covered) -> bool {
+    let size_bytes = covered.look.size_bytes;
+    (1..=SMALL_BYTES).contains(&size_bytes)
+        && copying::find(session.cache.tiers(), covered.key).is_none()
+        && !session.cache.is_claimed(covered.key)
 }
 
 /// Waits for a copy of a small file that somebody else makes at this moment, and counts that.
@@ -288,22 +360,22 @@ fn enter(session: &Session, descriptor: i32, kind: Kind, covered: Covered) {
     session.run.tell_open(covered.look.inode);
 }
 
-/// Whether there is a copy now, of a small file that had none.
-fn is_placed(session: &Session, source: BorrowedFd<'_>, covered: Covered) -> bool {
+/// Makes a copy of a small file that had none, or waits for who does; none where there is none now.
+fn place(session: &Session, source: BorrowedFd<'_>, covered: Covered) -> Option<Placed> {
     let size_bytes = covered.look.size_bytes;
     if size_bytes == 0 || size_bytes > SMALL_BYTES {
-        return false;
+        return None;
     }
     let stripe = session.stripe();
     let path = || copying::path_of(source);
     if !session.cache.makes_room(size_bytes, covered.key, path) {
         stripe.skip(Skip::Quota);
-        return false;
+        return None;
     }
     let is_same =
         fstat(source).is_ok_and(|found| Look::of(&found).identity() == covered.look.identity());
     if !is_same {
-        return false;
+        return None;
     }
     let wanted = Wanted {
         source,
@@ -311,21 +383,16 @@ fn is_placed(session: &Session, source: BorrowedFd<'_>, covered: Covered) -> boo
         key: covered.key,
         stop: &GOES_ON,
     };
-    match session.cache.place(wanted) {
+    let placed = session.cache.place(wanted);
+    match placed {
         Ok(Placed::Here(tier)) => {
             stripe.copied(tier, size_bytes);
             session.run.note_read();
-            true
         }
-        Ok(Placed::Elsewhere) => {
-            stripe.count(Count::Awaited);
-            true
-        }
-        Err(why) => {
-            stripe.skip(why);
-            false
-        }
+        Ok(Placed::Elsewhere) => stripe.count(Count::Awaited),
+        Err(why) => stripe.skip(why),
     }
+    placed.ok()
 }
 
 /// A file may be changed or lose its name: what was copied of it is of no use soon.
@@ -369,7 +436,7 @@ pub(crate) fn stream(session: &Session, call: Call<'_>) -> Stream {
         }
         return Stream::Other;
     }
-    let Found::File(covered) = call.find(session) else {
+    let Found::File(covered) = call.find(session, Looking::Afresh) else {
         return Stream::Other;
     };
     let tiers = session.cache.tiers();
@@ -391,7 +458,7 @@ pub(crate) fn stream(session: &Session, call: Call<'_>) -> Stream {
     if size_bytes <= SMALL_BYTES && session.cache.makes_room(size_bytes, covered.key, path) {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(call.folder(), call.path, flags, rustix::fs::Mode::empty());
-        if opened.is_ok_and(|source| is_placed(session, source.as_fd(), covered))
+        if opened.is_ok_and(|source| place(session, source.as_fd(), covered).is_some())
             && let Some(tier) = find()
         {
             return Stream::Copy { tier, covered };

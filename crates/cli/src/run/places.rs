@@ -14,9 +14,17 @@ use rustix::fs::{statfs, statvfs};
 
 use super::file::Said;
 
-/// The kind of a file system in memory.
+/// Kinds of file systems in memory, by the numbers that statfs gives them (statfs(2), linux/magic.h).
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
+/// Kinds on disks of this machine: nobody but its kernel changes their files.
+const DISKS: [u64; 5] = [
+    0xef53,      // ext2 to ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // Btrfs
+    0xf2f5_2010, // F2FS
+    0x2fc1_2fc1, // ZFS
+];
 
 const FREE_FLOOR: &str = "5%";
 const VALIDATE: &str = "always";
@@ -128,6 +136,7 @@ impl Places {
             tiers,
             validation: self.validation,
             tells_opens: false,
+            are_looks_remembered: self.roots.iter().any(are_looks_remembered),
         })
     }
 
@@ -156,6 +165,18 @@ impl Places {
             in_memory: matches!(kind.f_type as u64, TMPFS | RAMFS),
         })
     }
+}
+
+/// Whether the kernel may remember of a source what is not so any more: unless only it can change it.
+#[allow(
+    clippy::cast_sign_loss,
+    clippy::unnecessary_cast,
+    reason = "types of fields differ between machines"
+)]
+fn are_looks_remembered(root: &Root) -> bool {
+    let path = Path::new(std::ffi::OsStr::from_bytes(&root.real));
+    let kind = statfs(path).map(|found| found.f_type as u64);
+    !kind.is_ok_and(|kind| matches!(kind, TMPFS | RAMFS) || DISKS.contains(&kind))
 }
 
 /// What the command line says, else what a file says, else what holds without both.

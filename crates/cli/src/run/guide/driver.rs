@@ -337,8 +337,10 @@ fn bring(file: &File, served: &Served, stop: &AtomicBool) -> bool {
     if stop.load(Acquire) {
         return false;
     }
-    // Before it is opened: a source that answers slowly is not asked for what is here.
-    if copying::find(served.cache.tiers(), file.key).is_some() {
+    // Before it is opened: a source that answers slowly is not asked for what is here. Nor for what the program itself copies
+    // at this moment: to some storages an open is a reason to forget what was read of a file, and it would be read again.
+    let is_here = copying::find(served.cache.tiers(), file.key).is_some();
+    if is_here || served.cache.is_claimed(file.key) {
         return true;
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
