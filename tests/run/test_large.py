@@ -151,7 +151,8 @@ time.sleep(1)
     # strace follows the program and its copying process alike. Who copies has no descriptor but the program's.
     seen = traced(trace, large)
     assert seen.opens == 6
-    assert seen.bytes == 6 * 1000 + sum((large / f"{number}.rec").stat().st_size for number in range(3))
+    # Which three of them fit is a matter of who comes first.
+    assert seen.bytes == 6 * 1000 + done.tier()["copied_bytes"] and 9_000_003 <= done.tier()["copied_bytes"] <= 9_000_012
 
 
 def is_sleep(process: subprocess.Popen) -> bool:
