@@ -152,7 +152,9 @@ time.sleep(1)
     seen = traced(trace, large)
     assert seen.opens == 6
     # Which three of them fit is a matter of who comes first.
-    assert seen.bytes == 6 * 1000 + done.tier()["copied_bytes"] and 9_000_003 <= done.tier()["copied_bytes"] <= 9_000_012
+    assert (
+        seen.bytes == 6 * 1000 + done.tier()["copied_bytes"] and 9_000_003 <= done.tier()["copied_bytes"] <= 9_000_012
+    )
 
 
 def is_sleep(process: subprocess.Popen) -> bool:

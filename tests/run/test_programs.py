@@ -165,7 +165,8 @@ def test_mapped_files_are_read_from_the_source_once(name, tmp_path, disk):
     program = reader(name)
     subprocess.run([*program, "make", name, source, str(FILES)], check=True)
     rest()
-    blocks = sum(-(-path.stat().st_size // 4096) * 4096 for path in source.iterdir())
+    sizes = [path.stat().st_size for path in source.iterdir()]
+    blocks = sum(-(-size // 4096) * 4096 for size in sizes)
     run = Runner(source, tmp_path)
 
     def read(words: list, call) -> int:
@@ -180,4 +181,5 @@ def test_mapped_files_are_read_from_the_source_once(name, tmp_path, disk):
     plain, first, later = read(words, run.plainly), read(words, run), read(words, run)
     print(f"{FILES} files of {blocks} B in blocks: {plain} B of the disk plainly, {first} B, then {later} B")
     # What is left is the file system's own: folders and inodes, which are looked at by each open.
-    assert plain >= blocks and first <= blocks + later and later <= blocks // 10
+    # Blocks of a small disk may be smaller than pages.
+    assert plain >= sum(sizes) and first <= blocks + later and later <= blocks // 10
