@@ -3,8 +3,50 @@
 
 use std::collections::BTreeMap;
 
+use crate::ids::TierId;
 use crate::model::Origin;
 use crate::units::Seconds;
+
+/// What a trainer waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Bytes from the source.
+    Source,
+    /// Bytes from a rank of another host.
+    Peer,
+    /// Bytes from a rank of the same host.
+    HostPeer,
+    /// Bytes from an own tier.
+    Tier(TierId),
+    /// Decoding.
+    Preprocess,
+}
+
+impl Cause {
+    /// What most of a stall went to, for a sample that had its bytes from `origin` after it was waited for so long.
+    pub fn of(origin: Origin, fetched: Seconds, stall: Seconds) -> Self {
+        if stall - fetched > fetched {
+            return Self::Preprocess;
+        }
+        match origin {
+            Origin::Source => Self::Source,
+            Origin::Peer { .. } => Self::Peer,
+            Origin::HostPeer { .. } => Self::HostPeer,
+            Origin::Tier(tier) => Self::Tier(tier),
+        }
+    }
+
+    /// By the names of origins.
+    pub fn name(self) -> String {
+        match self {
+            Self::Source => "source".to_owned(),
+            Self::Peer => "peer".to_owned(),
+            Self::HostPeer => "host_peer".to_owned(),
+            Self::Tier(tier) => format!("tier{}", tier.0),
+            Self::Preprocess => "preprocess".to_owned(),
+        }
+    }
+}
 
 /// Seconds of stall by cause, of one rank or of several merged.
 #[derive(Clone, Debug)]
@@ -101,7 +143,27 @@ impl Causes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{Rank, TierId};
+    use crate::ids::Rank;
+
+    #[test]
+    fn a_stall_has_the_cause_that_most_of_it_went_to() {
+        let of = |fetched, stall| Cause::of(Origin::Source, Seconds(fetched), Seconds(stall));
+        assert_eq!(of(3.0, 4.0), Cause::Source);
+        assert_eq!(of(1.0, 4.0), Cause::Preprocess);
+        assert_eq!(of(0.0, 4.0), Cause::Preprocess);
+        let tier = Cause::of(Origin::Tier(TierId(2)), Seconds(1.0), Seconds(1.0));
+        assert_eq!(tier.name(), "tier2");
+        let known = Causes::new(3).by_name();
+        for cause in [
+            tier,
+            Cause::Source,
+            Cause::Peer,
+            Cause::HostPeer,
+            Cause::Preprocess,
+        ] {
+            assert!(known.contains_key(&cause.name()), "{cause:?}");
+        }
+    }
 
     #[test]
     fn a_stall_is_split_where_the_bytes_were_there() {

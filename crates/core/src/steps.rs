@@ -20,24 +20,35 @@ pub struct Steps {
     /// By rank: steps in which it was late while another was not.
     late: Vec<u64>,
     times: Spread,
+    /// All of them added up: how long they took, and training alone.
+    took: Seconds,
+    trained: Seconds,
+}
+
+/// Whether a rank that waits for its data for so long is late, where training alone takes so long.
+pub fn is_late(waited: Seconds, train: Seconds) -> bool {
+    waited.0 > train.0 * LATE
 }
 
 impl Steps {
     /// A step that took so long. `train` is how long training alone takes, at the rank where that is shortest; `waited`
-    /// how long each rank waited for its own data.
-    pub fn note(&mut self, took: Seconds, train: Seconds, waited: &[Seconds]) {
+    /// how long each rank waited for its own data. True where the step was imbalanced.
+    pub fn note(&mut self, took: Seconds, train: Seconds, waited: &[Seconds]) -> bool {
         self.number += 1;
         self.times.note(took);
-        let most = train.0 * LATE;
-        let late = waited.iter().filter(|waited| waited.0 > most).count();
+        self.took += took;
+        self.trained += train;
+        let late = waited.iter().filter(|waited| is_late(**waited, train));
+        let late = late.count();
         if late == 0 || late == waited.len() {
-            return;
+            return false;
         }
         self.imbalanced += 1;
         self.late.resize(waited.len().max(self.late.len()), 0);
         for (times, waited) in self.late.iter_mut().zip(waited) {
-            *times += u64::from(waited.0 > most);
+            *times += u64::from(is_late(*waited, train));
         }
+        true
     }
 
     /// How many there were.
@@ -53,6 +64,16 @@ impl Steps {
     /// By rank: steps in which it was late while another was not; empty where there was none.
     pub fn late(&self) -> &[u64] {
         &self.late
+    }
+
+    /// The part of their time in which the trainers had what they needed; none where there were none.
+    pub fn utilisation(&self) -> Option<f64> {
+        (self.took.0 > 0.0).then(|| (self.trained.0 / self.took.0).min(1.0))
+    }
+
+    /// How many took how long, from the shortest to the longest: up to so long each, in so many groups at most.
+    pub fn histogram(&self, groups: usize) -> Vec<(f64, u64)> {
+        self.times.groups(groups)
     }
 
     /// How long they took: half of them at most `p50`, and so on up to `max`; nothing where there were none.
@@ -123,6 +144,24 @@ impl Spread {
         self.most = self.most.max(time.0);
     }
 
+    /// Neighbouring times put together, in so many groups at most that are apart by the same factor: up to how long, and how
+    /// many.
+    pub fn groups(&self, most: usize) -> Vec<(f64, u64)> {
+        let Some(first) = self.buckets.iter().position(|count| *count > 0) else {
+            return Vec::new();
+        };
+        let there = &self.buckets[first..];
+        let width = there.len().div_ceil(most.max(1));
+        let groups = there.chunks(width).enumerate();
+        let group = |(at, counts): (usize, &[u64])| {
+            let last = first + at * width + counts.len() - 1;
+            // Up to the middle between two buckets.
+            let up_to = SHORTEST_S * BUCKET.powf(last as f64 + 0.5);
+            (up_to.min(self.most), counts.iter().sum())
+        };
+        groups.map(group).collect()
+    }
+
     /// How long at most this part of them took; none where there are none.
     pub fn quantile(&self, part: f64) -> Option<Seconds> {
         if part >= 1.0 && self.number > 0 {
@@ -153,18 +192,23 @@ mod tests {
         let mut steps = Steps::default();
         assert_eq!(steps.imbalanced(), None);
         let train = Seconds(1.0);
-        steps.note(Seconds(1.0), train, &waited([0.0, 0.1, 0.05]));
-        steps.note(Seconds(2.0), train, &waited([0.2, 0.9, 0.3]));
+        let balanced = [
+            steps.note(Seconds(1.0), train, &waited([0.0, 0.1, 0.05])),
+            steps.note(Seconds(2.0), train, &waited([0.2, 0.9, 0.3])),
+        ];
+        assert_eq!(balanced, [false; 2]);
         assert_eq!(
             steps.imbalanced(),
             Some(0.0),
             "nobody or everybody was late"
         );
-        steps.note(Seconds(1.2), train, &waited([0.2, 0.0, 0.0]));
-        steps.note(Seconds(1.2), train, &waited([0.2, 0.11, 0.0]));
+        assert!(steps.note(Seconds(1.2), train, &waited([0.2, 0.0, 0.0])));
+        assert!(steps.note(Seconds(1.2), train, &waited([0.2, 0.11, 0.0])));
         assert_eq!(steps.imbalanced(), Some(0.5));
         assert_eq!(steps.late(), [2, 1, 0]);
         assert_eq!(steps.number(), 4);
+        let used = steps.utilisation().unwrap();
+        assert!((used - 4.0 / 5.4).abs() < 1e-9, "{used}");
         let quantiles = steps.quantiles();
         assert!((quantiles["max"] - 2.0).abs() < 1e-9);
         assert!(
@@ -184,6 +228,11 @@ mod tests {
             let time = spread.quantile(part).unwrap().0;
             assert!((time / part - 1.0).abs() < 0.011, "{part}: {time}");
         }
+        let groups = spread.groups(8);
+        assert!(groups.len() <= 8 && groups.is_sorted_by_key(|group| group.0));
+        assert_eq!(groups.iter().map(|group| group.1).sum::<u64>(), 1000);
+        assert_eq!(groups.last().map(|group| group.0), Some(1.0));
+        assert_eq!(Spread::default().groups(8), []);
         spread.note(Seconds(0.0));
         spread.note(Seconds(1e30));
         assert_eq!(spread.quantile(1.0), Some(Seconds(1e30)));

@@ -8,12 +8,14 @@
 //! 110000 bytes: 1 = 95.5, 2 = 188, 6 = 420, 8 = 410
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use super::TextError;
+use super::loading::REMEMBERED;
 use crate::model::{Beyond, Curve};
-use crate::units::{Bytes, Pace, Rate};
+use crate::units::{BYTES_PER_MB, Bytes, Pace, Rate, Seconds};
 
 /// A number of threads that comes so close to the best is as good: measurements are no better than that.
 const AT_PEAK: f64 = 0.99;
@@ -27,6 +29,52 @@ pub struct Measured {
     pub threads: u32,
     /// What all of them decoded.
     pub rate: Rate,
+}
+
+/// Numbers of threads beyond this are not told apart.
+const THREADS_TOLD: u32 = 64;
+
+/// Samples that were decoded while so many threads were at work, the latest count most.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Latest {
+    bytes: f64,
+    took_s: f64,
+    number: u32,
+}
+
+/// What was measured so far, sample by sample, in as little as a model needs: by class of sizes and number of threads.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decodes(BTreeMap<(u32, u32), Latest>);
+
+impl Decodes {
+    /// A sample of this size was decoded in so long, while so many threads of the host were at work.
+    pub fn note(&mut self, bytes: Bytes, threads: u32, took: Seconds) {
+        let threads = threads.clamp(1, THREADS_TOLD);
+        let latest = self.0.entry((class_number(bytes), threads)).or_default();
+        latest.number = (latest.number + 1).min(REMEMBERED);
+        let number = f64::from(latest.number);
+        latest.bytes += (bytes.0 as f64 - latest.bytes) / number;
+        latest.took_s += (took.0 - latest.took_s) / number;
+    }
+
+    /// The model that this is enough for; none before anything was decoded.
+    pub fn fit(&self) -> Option<Decoding> {
+        let measured = self.0.iter().map(|(&(class, threads), latest)| {
+            let mean = latest.bytes.round() as u64;
+            let rate = f64::from(threads) * latest.bytes / latest.took_s;
+            Measured {
+                bytes: Bytes(mean.clamp(1 << class, (2 << class) - 1)),
+                threads,
+                rate: Rate(rate / BYTES_PER_MB),
+            }
+        });
+        Decoding::fit(&measured.collect::<Vec<_>>())
+    }
+}
+
+/// Sizes within a factor of two are a class.
+fn class_number(bytes: Bytes) -> u32 {
+    bytes.0.max(1).ilog2()
 }
 
 /// Samples of similar sizes.
@@ -50,9 +98,9 @@ impl Decoding {
         let is_real =
             |one: &&Measured| one.threads > 0 && one.rate.0 > 0.0 && one.rate.0.is_finite();
         let mut all: Vec<Measured> = measured.iter().filter(is_real).copied().collect();
-        all.sort_by_key(|one| (one.bytes.0.max(1).ilog2(), one.threads));
+        all.sort_by_key(|one| (class_number(one.bytes), one.threads));
         let same_class =
-            |a: &Measured, b: &Measured| a.bytes.0.max(1).ilog2() == b.bytes.0.max(1).ilog2();
+            |a: &Measured, b: &Measured| class_number(a.bytes) == class_number(b.bytes);
         let classes: Option<Vec<Class>> = all.chunk_by(same_class).map(class_of).collect();
         classes
             .filter(|classes| !classes.is_empty())
@@ -240,6 +288,28 @@ mod tests {
         ] {
             assert!(broken.parse::<Decoding>().is_err(), "{broken}");
         }
+    }
+
+    #[test]
+    fn samples_come_to_a_model_one_by_one_and_the_latest_count_most() {
+        let mut decodes = Decodes::default();
+        assert_eq!(decodes.fit(), None);
+        for _ in 0..10 {
+            decodes.note(Bytes(1 << 20), 1, Seconds(0.02));
+            decodes.note(Bytes((1 << 20) + 200), 4, Seconds(0.04));
+        }
+        let decoding = decodes.fit().unwrap();
+        assert_eq!(decoding.classes.len(), 1);
+        let rate = |decoding: &Decoding, threads| decoding.rate(Bytes(1 << 20), threads).0;
+        assert!((rate(&decoding, 1) - 52.4).abs() < 0.1);
+        assert!((rate(&decoding, 4) - 104.9).abs() < 0.1);
+        for _ in 0..500 {
+            decodes.note(Bytes(1 << 20), 1, Seconds(0.01));
+        }
+        let later = decodes.fit().unwrap();
+        assert!((rate(&later, 1) - 104.9).abs() < 0.1);
+        decodes.note(Bytes(0), u32::MAX, Seconds(1.0));
+        assert!(decodes.fit().is_some(), "an empty sample has no rate");
     }
 
     #[test]

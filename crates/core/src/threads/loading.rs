@@ -2,6 +2,7 @@
 //! thread something a byte; all threads of the rank work on all of it, so what they need is divided by their number. How
 //! much a thread gets of the source depends on how many threads there are in all, not on this rank's alone.
 
+use super::Decoding;
 use crate::ids::{Rank, TierId};
 use crate::model::{Model, Origin, SourceLoad};
 use crate::tally::Count;
@@ -18,6 +19,8 @@ pub struct Need {
     /// How many samples each of these is.
     local_samples: u32,
     peer_samples: u32,
+    /// All of it by size: those of up to 2, 4, 8 bytes and so on.
+    sizes: Vec<Count>,
 }
 
 /// How long a thread is busy with a sample, by where it comes from: measured, the latest count most.
@@ -36,7 +39,7 @@ pub struct Mean {
 }
 
 /// What was noted longer ago than so many times hardly counts.
-const REMEMBERED: u32 = 32;
+pub(super) const REMEMBERED: u32 = 32;
 
 impl Mean {
     /// Another one.
@@ -76,6 +79,12 @@ pub struct Crowd {
 impl Need {
     /// Another sample, and where it comes from.
     pub fn add(&mut self, origin: Origin, bytes: Bytes) {
+        let class = bytes.0.max(1).ilog2() as usize;
+        if self.sizes.len() <= class {
+            self.sizes.resize(class + 1, Count::default());
+        }
+        self.sizes[class].reads += 1;
+        self.sizes[class].bytes += bytes;
         match origin {
             Origin::Tier(tier) | Origin::HostPeer { tier, .. } => {
                 self.local_samples += 1;
@@ -126,6 +135,15 @@ impl Need {
         Seconds(local + peers + part(&costs.source, self.source.reads as f64))
     }
 
+    /// How long one thread decodes it while so many are at work on the host.
+    pub fn decoding(&self, decoding: &Decoding, threads: u32) -> Seconds {
+        let there = self.sizes.iter().filter(|size| size.reads > 0);
+        there.fold(Seconds::ZERO, |sum, size| {
+            let mean = Bytes(size.bytes.0 / size.reads);
+            sum + decoding.pace(mean, threads, threads) * size.bytes
+        })
+    }
+
     /// How long one thread stages it, decoding included, once it is loaded.
     pub fn staging(&self, model: &Model) -> Seconds {
         let cached: Bytes = self.local.iter().chain(&self.peers).copied().sum();
@@ -152,6 +170,7 @@ fn cached(by_tier: &[Bytes], model: &Model, origin: impl Fn(TierId) -> Origin) -
 mod tests {
     use super::*;
     use crate::model::{Beyond, Contention, Curve, Decoded, Scope, System, Tier, Trainer};
+    use crate::threads::decoding::Decodes;
     use crate::units::Rate;
 
     /// A tier gives a thread 100 MB/s, the network 50, the source 90 to one and 500 to eight, 10 ms after it is asked.
@@ -203,6 +222,26 @@ mod tests {
         assert_eq!(need.samples(), 4);
         assert_eq!(need.from_source().reads, 1);
         near(need.staging(&model), 65.0 / 100.0);
+    }
+
+    #[test]
+    fn decoding_counts_by_the_sizes_of_samples_and_by_who_else_is_at_work() {
+        let mut decodes = Decodes::default();
+        // Two threads decode twice as much as one, four no more than two; large samples take three times as long a byte.
+        for (threads, slower) in [(1, 1.0), (2, 1.0), (4, 2.0)] {
+            decodes.note(Bytes(1000), threads, Seconds(0.001 * slower));
+            decodes.note(Bytes(100_000), threads, Seconds(0.3 * slower));
+        }
+        let decoding = decodes.fit().unwrap();
+        let mut need = Need::default();
+        need.add(Origin::Source, Bytes(1000));
+        need.add(Origin::Tier(TierId(1)), Bytes(1000));
+        let near =
+            |time: Seconds, expected: f64| assert!((time.0 - expected).abs() < 1e-9, "{time:?}");
+        near(need.decoding(&decoding, 2), 0.002);
+        near(need.decoding(&decoding, 4), 0.004);
+        need.add(Origin::Source, Bytes(100_000));
+        near(need.decoding(&decoding, 1), 0.302);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub mod window;
 
 pub use self::allot::{Demand, Host, Rule, Score, allot, by_queue};
 pub use self::balance::{Allotted, Balance, Division, Terms, divide};
-pub use self::decoding::{Decoding, Measured};
+pub use self::decoding::{Decodes, Decoding, Measured};
 pub use self::loading::{Crowd, Need};
 pub use self::plan::ThreadPlan;
 

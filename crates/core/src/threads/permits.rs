@@ -36,6 +36,8 @@ pub struct Shown {
     pub work: Seconds,
     /// How long its trainer takes for these steps, what it waits for others included.
     pub train: Seconds,
+    /// Threads that are at work.
+    pub busy: u32,
     /// The last plan that it follows.
     pub follows: u64,
     /// The plan that it made last.

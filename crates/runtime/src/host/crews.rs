@@ -7,6 +7,8 @@
 use std::fs::File;
 use std::io;
 
+use foresee_core::causes::Cause;
+use foresee_core::ids::{Rank, TierId};
 use foresee_core::threads::permits::{Plan, Shown};
 use foresee_core::units::Seconds;
 
@@ -31,11 +33,15 @@ const TRAIN_NS: usize = 4;
 const FOLLOWS: usize = 5;
 const GENERATION: usize = 6;
 const DONE: usize = 7;
-const PLAN: usize = 8;
+const BUSY: usize = 8;
+const PLAN: usize = 9;
 const FIRST_STEP: usize = PLAN + RANKS_MAX;
-/// Of a step: its number from 1, how long the rank waited, and how long it trained.
-const STEP_CELLS: usize = 3;
+/// Of a step: its number from 1, how long the rank waited, for what, and how long it trained.
+const STEP_CELLS: usize = 4;
 const CELLS: usize = FIRST_STEP + STEP_CELLS * STEPS;
+
+/// The number of the first tier among causes.
+const FIRST_TIER: u64 = 5;
 
 /// What a board takes.
 pub(super) const BOARD_BYTES: u64 = (CELLS * size_of::<u64>()) as u64;
@@ -45,6 +51,8 @@ pub(super) const BOARD_BYTES: u64 = (CELLS * size_of::<u64>()) as u64;
 pub(crate) struct Stepped {
     /// How long it waited for its own data.
     pub(crate) waited: Seconds,
+    /// What for; none where it did not wait.
+    pub(crate) cause: Option<Cause>,
     /// How long its trainer took before, what it waited for others included.
     pub(crate) trained: Seconds,
 }
@@ -59,9 +67,35 @@ pub(crate) struct CrewView(View<AtomicU64>);
 pub(crate) struct Crews {
     /// This rank's place among them.
     pub(crate) place: usize,
+    /// All of them, by place.
+    pub(crate) members: Vec<Rank>,
     own: CrewBoard,
     /// By place; none at this rank's own.
     others: Vec<Option<CrewView>>,
+}
+
+/// A cause as a number of a cell; 0 is none.
+fn number_of(cause: Cause) -> u64 {
+    match cause {
+        Cause::Source => 1,
+        Cause::Peer => 2,
+        Cause::HostPeer => 3,
+        Cause::Preprocess => 4,
+        Cause::Tier(tier) => FIRST_TIER + u64::from(tier.0),
+    }
+}
+
+fn cause_of(number: u64) -> Option<Cause> {
+    match number {
+        1 => Some(Cause::Source),
+        2 => Some(Cause::Peer),
+        3 => Some(Cause::HostPeer),
+        4 => Some(Cause::Preprocess),
+        other => {
+            let tier = u8::try_from(other.checked_sub(FIRST_TIER)?).ok()?;
+            Some(Cause::Tier(TierId(tier)))
+        }
+    }
 }
 
 fn nanoseconds(time: Seconds) -> u64 {
@@ -96,6 +130,7 @@ impl CrewBoard {
         self.set(QUEUED, u64::from(shown.queued));
         self.set(WORK_NS, nanoseconds(shown.work));
         self.set(TRAIN_NS, nanoseconds(shown.train));
+        self.set(BUSY, u64::from(shown.busy));
         self.set(FOLLOWS, shown.follows);
         self.set(BEAT, if shown.is_live { now_ns() } else { 0 });
     }
@@ -117,6 +152,7 @@ impl CrewBoard {
         barrier();
         self.set(first + 1, nanoseconds(step.waited));
         self.set(first + 2, nanoseconds(step.trained));
+        self.set(first + 3, step.cause.map_or(0, number_of));
         barrier();
         self.set(first, number + 1);
         self.set(DONE, number + 1);
@@ -141,6 +177,7 @@ fn look(get: impl Fn(usize) -> u64, ranks: usize, now_ns: u64) -> Shown {
         queued: get(QUEUED) as u32,
         work: seconds(get(WORK_NS)),
         train: seconds(get(TRAIN_NS)),
+        busy: get(BUSY) as u32,
         follows: get(FOLLOWS),
         plan: plan.unwrap_or_default(),
     }
@@ -155,6 +192,7 @@ fn look_at_step(get: impl Fn(usize) -> u64, number: u64) -> Option<Stepped> {
     let step = Stepped {
         waited: seconds(get(first + 1)),
         trained: seconds(get(first + 2)),
+        cause: cause_of(get(first + 3)),
     };
     acquire();
     (get(first) == number + 1).then_some(step)
@@ -171,9 +209,20 @@ impl CrewView {
 }
 
 impl Crews {
-    /// Of a rank at this place among those of its host.
-    pub(super) fn new(place: usize, own: CrewBoard, others: Vec<Option<CrewView>>) -> Self {
-        Self { place, own, others }
+    /// Of a rank, with what the others of its host show, in their order.
+    pub(super) fn new(rank: Rank, own: CrewBoard, seen: Vec<(Rank, CrewView)>) -> Self {
+        let place = seen.partition_point(|(other, _)| *other < rank);
+        let mut members: Vec<Rank> = seen.iter().map(|(other, _)| *other).collect();
+        members.insert(place, rank);
+        let views = seen.into_iter().map(|(_, view)| Some(view));
+        let mut others: Vec<Option<CrewView>> = views.collect();
+        others.insert(place, None);
+        Self {
+            place,
+            members,
+            own,
+            others,
+        }
     }
 
     /// Shows what this rank is about.
@@ -234,8 +283,8 @@ mod tests {
         };
         let [sees_one, sees_other] = [view(&one), view(&other)];
         [
-            Crews::new(0, one, vec![None, Some(sees_other)]),
-            Crews::new(1, other, vec![Some(sees_one), None]),
+            Crews::new(Rank(4), one, vec![(Rank(7), sees_other)]),
+            Crews::new(Rank(7), other, vec![(Rank(4), sees_one)]),
         ]
     }
 
@@ -248,9 +297,12 @@ mod tests {
             queued: 7,
             work: Seconds(0.5),
             train: Seconds(0.25),
+            busy: 2,
             follows: 3,
             plan: Plan::default(),
         };
+        assert_eq!(one.members, other.members);
+        assert_eq!([one.place, other.place], [0, 1]);
         one.show(&shown);
         let plan = Plan {
             generation: 5,
@@ -265,10 +317,26 @@ mod tests {
     }
 
     #[test]
+    fn every_cause_has_its_number() {
+        let tiers = [0, 1, u8::MAX].map(|tier| Cause::Tier(TierId(tier)));
+        let others = [
+            Cause::Source,
+            Cause::Peer,
+            Cause::HostPeer,
+            Cause::Preprocess,
+        ];
+        for cause in tiers.into_iter().chain(others) {
+            assert_eq!(cause_of(number_of(cause)), Some(cause));
+        }
+        assert_eq!([0, 1000].map(cause_of), [None; 2]);
+    }
+
+    #[test]
     fn a_step_is_seen_once_all_have_done_it_and_until_it_is_long_ago() {
         let [one, other] = pair();
         let step = |waited| Stepped {
             waited: Seconds(waited),
+            cause: (waited > 0.0).then_some(Cause::Tier(TierId(2))),
             trained: Seconds(1.0),
         };
         one.show_step(9, step(0.5));

@@ -128,21 +128,20 @@ pub(crate) fn exchange(
     })
 }
 
-/// The boards of threads of all ranks of the host, each at its place; none where one is missing, or where there are too many.
+/// The boards of threads of all ranks of the host, each at its place; none where a rank is alone there, where one is missing,
+/// or where there are too many.
 fn crews(
     own: Rank,
     near: &[Rank],
     board: CrewBoard,
     mut seen: Vec<(Rank, CrewView)>,
 ) -> Option<Crews> {
-    if seen.len() != near.len() || near.len() >= RANKS_MAX {
+    let is_alone = near.is_empty();
+    if is_alone || seen.len() != near.len() || near.len() >= RANKS_MAX {
         return None;
     }
     seen.sort_by_key(|(rank, _)| *rank);
-    let place = seen.partition_point(|(rank, _)| *rank < own);
-    let mut others: Vec<Option<CrewView>> = seen.into_iter().map(|(_, view)| Some(view)).collect();
-    others.insert(place, None);
-    Some(Crews::new(place, board, others))
+    Some(Crews::new(own, board, seen))
 }
 
 /// What a holder, rank 0, and a reader of its memory have, in one process: for schedules, which know no others.

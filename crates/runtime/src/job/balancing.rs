@@ -3,21 +3,15 @@
 //! times a second, so that a trainer that stands still, a read that hangs and a rank that is gone hold up nobody.
 //!
 //! It is there where ranks of a host see each other's memory and nobody said how many threads one rank has. For each sample
-//! only how long it took is noted.
+//! only how long it took is noted (`pace`); what came of it all is in `balance_stats`.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use foresee_core::engine::Scout;
-use foresee_core::steps::Steps;
-use foresee_core::threads::loading::{Costs, Mean};
-use foresee_core::threads::permits::{Permits, Plan, Shown};
-use foresee_core::threads::{Allotted, Rule, Terms, ThreadPlan};
-use foresee_core::units::Seconds;
-use serde::Serialize;
+use foresee_core::threads::permits::{Permits, Shown};
+use foresee_core::threads::{Rule, Terms};
 
+use super::balance_stats::{BalanceStats, Chronicle, Present};
 use super::shared::Shared;
 use super::state::State;
 use super::wake::{Call, Wake};
@@ -30,77 +24,11 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Looks between two plans: threads that were moved are to be of use before they are moved again.
 const PLANNED_EVERY: u64 = 4;
 
-/// So many steps are looked ahead.
-const LOOKED_AHEAD: usize = 4;
-
-/// Steps that the others have not done by then are not counted any more: fewer than are remembered.
-const STEPS_WAITED: u64 = 128;
-
-/// Changes of threads that are remembered.
-const CHANGES_MAX: usize = 256;
-
-/// What a job knows of its pace.
-#[derive(Default)]
-pub(super) struct Pace {
-    /// How long threads are busy with samples.
-    pub(super) costs: Costs,
-    /// How long the trainer takes from one batch to asking for the next.
-    trains: Mean,
-    /// Looks ahead, in the course of this number.
-    scout: Option<(u64, Scout)>,
-}
-
-impl Pace {
-    /// The trainer took so long with a batch.
-    pub(super) fn trained(&mut self, took: Seconds) {
-        self.trains.note(took);
-    }
-}
-
-/// What happened between ranks of a host, in numbers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct BalanceStats {
-    /// Ranks of the host that take part and were heard of lately.
-    pub ranks: u32,
-    /// Loader threads that this rank brought.
-    pub brought: u32,
-    /// Loader threads that it has at present.
-    pub threads: u32,
-    /// Steps that all ranks of the host have done.
-    pub steps: u64,
-    /// The part of them in which one rank waited for its data for over a tenth of a step of training, and another did not.
-    pub imbalanced_steps: Option<f64>,
-    /// By place on the host: steps in which a rank was late while another was not.
-    pub late: Vec<u64>,
-    /// How long steps took: half of them at most `p50`, and so on.
-    pub steps_s: BTreeMap<String, f64>,
-    /// The latest changes: from which step of this rank on each rank of the host was to have how many threads.
-    pub threads_over_time: Vec<(u64, Vec<u32>)>,
-}
-
-impl fmt::Display for BalanceStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of_host = format!("{} of the host's ranks share threads", self.ranks);
-        write!(f, "balance     {of_host}, {} here", self.threads)?;
-        if let Some(part) = self.imbalanced_steps {
-            let late: Vec<String> = self.late.iter().map(u64::to_string).collect();
-            let part = 100.0 * part;
-            write!(f, "; {part:.1} % of {} steps imbalanced", self.steps)?;
-            if !late.is_empty() {
-                write!(f, ", late by rank: {}", late.join(" "))?;
-            }
-        }
-        Ok(())
-    }
-}
-
 struct Inner {
     permits: Option<Permits>,
     follows: u64,
-    steps: Steps,
-    next_step: u64,
-    noted: ThreadPlan,
-    latest: BalanceStats,
+    chronicle: Chronicle,
+    present: Present,
     stop: bool,
 }
 
@@ -117,10 +45,8 @@ impl Balancing {
         let inner = Inner {
             permits: None,
             follows: 0,
-            steps: Steps::default(),
-            next_step: 0,
-            noted: ThreadPlan::default(),
-            latest: BalanceStats::default(),
+            chronicle: Chronicle::new(crews.members.clone()),
+            present: Present::default(),
             stop: false,
         };
         Self {
@@ -142,8 +68,8 @@ impl Balancing {
     }
 
     /// A batch was handed over, the first being 0: how long the trainer waited for it, and took before.
-    pub(super) fn stepped(&self, number: u64, waited: Seconds, trained: Seconds) {
-        self.crews.show_step(number, Stepped { waited, trained });
+    pub(super) fn stepped(&self, number: u64, step: Stepped) {
+        self.crews.show_step(number, step);
     }
 
     /// Takes part no longer; the others see that at once.
@@ -153,9 +79,12 @@ impl Balancing {
         self.crews.show(&Shown::default());
     }
 
-    /// What happened so far.
-    pub(super) fn stats(&self) -> BalanceStats {
-        self.inner().latest.clone()
+    /// What happened so far. `decoding`: what threads decode, as this rank measured it.
+    pub(super) fn stats(&self, decoding: String) -> BalanceStats {
+        let mut inner = self.inner();
+        // Steps since the last look count, too.
+        inner.chronicle.look(&self.crews, &self.crews.look());
+        inner.chronicle.stats(&inner.present, decoding)
     }
 
     /// One look. False when the job is closed.
@@ -170,9 +99,12 @@ impl Balancing {
             permits, follows, ..
         } = &mut *inner;
         let place = self.crews.place;
+        let apart = others.iter().enumerate().filter(|(at, _)| *at != place);
+        let live = apart.filter(|(_, shown)| shown.is_live);
+        let others_busy = live.map(|(_, shown)| shown.busy).sum();
         let (shown, decided, all) = shared.change(|state| {
             let mut all = others;
-            let shown = state.shown(*follows);
+            let shown = state.shown(*follows, others_busy);
             let plan = std::mem::take(&mut all[place].plan);
             all[place] = Shown {
                 plan,
@@ -197,7 +129,12 @@ impl Balancing {
             follows: decided.follows,
             ..shown.clone()
         });
-        inner.note(&self.crews, &all, &shown, decided.permits);
+        inner.present = Present {
+            live: all.iter().filter(|shown| shown.is_live).count() as u32,
+            brought: shown.brought,
+            threads: decided.permits,
+        };
+        inner.chronicle.look(&self.crews, &all);
         true
     }
 }
@@ -219,84 +156,7 @@ fn run(shared: &Weak<Shared>) {
     }
 }
 
-impl Inner {
-    /// Counts steps that all have done by now, and remembers who has how many threads.
-    fn note(&mut self, crews: &Crews, all: &[Shown], shown: &Shown, threads: u32) {
-        let own_steps = crews.own_steps();
-        while self.next_step < own_steps {
-            match crews.step(self.next_step) {
-                Some(ranks) => self.note_step(&ranks),
-                None if own_steps - self.next_step < STEPS_WAITED => break,
-                None => {}
-            }
-            self.next_step += 1;
-        }
-        let newest = all.iter().map(|shown| &shown.plan);
-        let newest = newest.max_by_key(|plan| plan.generation);
-        if let Some(plan) = newest.filter(|plan| plan.generation > 0)
-            && self.noted.changes().len() < CHANGES_MAX
-        {
-            let allotted = Allotted {
-                loading: plan.threads.clone(),
-                decoding: 0,
-            };
-            self.noted.note(own_steps, &allotted);
-        }
-        let changes = self.noted.changes().iter();
-        self.latest = BalanceStats {
-            ranks: all.iter().filter(|shown| shown.is_live).count() as u32,
-            brought: shown.brought,
-            threads,
-            steps: self.steps.number(),
-            imbalanced_steps: self.steps.imbalanced(),
-            late: self.steps.late().to_vec(),
-            steps_s: self.steps.quantiles(),
-            threads_over_time: changes
-                .map(|(step, allotted)| (*step, allotted.loading.clone()))
-                .collect(),
-        };
-    }
-
-    fn note_step(&mut self, ranks: &[Stepped]) {
-        let trained = ranks.iter().map(|step| step.trained.0);
-        let train = Seconds(trained.fold(f64::INFINITY, f64::min));
-        let waited: Vec<Seconds> = ranks.iter().map(|step| step.waited).collect();
-        let longest = waited
-            .iter()
-            .fold(Seconds::ZERO, |most, one| most.max(*one));
-        self.steps.note(train + longest, train, &waited);
-    }
-}
-
 impl State {
-    /// What this rank has before it.
-    fn shown(&mut self, follows: u64) -> Shown {
-        let counts = self.ledger.counts;
-        let batch = counts.samples.checked_div(counts.batches).unwrap_or(0) as usize;
-        let number = self.course.number();
-        let desk = &mut self.course.desk;
-        let mut scout = match self.pace.scout.take() {
-            Some((of, scout)) if of == number => scout,
-            Some(_) | None => desk.scout(),
-        };
-        let unpolled = (LOOKED_AHEAD * batch).saturating_sub(self.course.slots.len());
-        let mut need = desk.need(&mut scout, unpolled);
-        self.pace.scout = Some((number, scout));
-        for read in self.course.queued() {
-            need.add(read.origin, read.bytes);
-        }
-        let trains = self.pace.trains.get().unwrap_or_default();
-        Shown {
-            is_live: true,
-            brought: self.crew.lanes.own_threads(),
-            queued: need.samples(),
-            work: need.measured(&self.pace.costs),
-            train: Seconds(trains.0 * LOOKED_AHEAD as f64),
-            follows,
-            plan: Plan::default(),
-        }
-    }
-
     /// This rank has so many threads from now on.
     fn permit(&mut self, threads: u32) -> Wake {
         let before = self.crew.lanes.all_threads();

@@ -5,6 +5,7 @@ use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
+use foresee_core::causes::Cause;
 use foresee_core::ids::SampleId;
 use foresee_core::model::Origin;
 use foresee_core::stream::Mark;
@@ -24,6 +25,7 @@ use super::spec::OnError;
 use super::state::{Ended, State};
 use super::wake::Wake;
 use super::work::Worker;
+use crate::host::Stepped;
 use crate::source::ReadError;
 use crate::tier::forbid_writes;
 
@@ -300,13 +302,14 @@ impl Job {
 
     /// Makes a batch of the first that were gathered, and steps on.
     fn hand_over(&self, consumer: &mut Consumer, shared: &Arc<Shared>, wanted: usize) -> Batch {
-        let (number, stall_s, trained) = shared.change(|state| {
+        let (number, step) = shared.change(|state| {
             let number = state.ledger.counts.batches;
-            let (stall_s, trained) = self.count(consumer, state, wanted);
-            ((number, stall_s, trained), state.has_room_again())
+            let step = self.count(consumer, state, wanted);
+            ((number, step), state.has_room_again())
         });
+        let stall_s = step.waited.0;
         if let Some(balancing) = &shared.balancing {
-            balancing.stepped(number, Seconds(stall_s), trained);
+            balancing.stepped(number, step);
         }
         let Mark { epoch, step } = consumer.mark;
         let rank = shared.spec.rank();
@@ -337,22 +340,27 @@ impl Job {
 
     /// Counts what is about to be handed over, and blames the wait for it. How long that was, and how long the trainer was
     /// busy with what it had before.
-    fn count(&self, consumer: &mut Consumer, state: &mut State, wanted: usize) -> (f64, Seconds) {
+    fn count(&self, consumer: &mut Consumer, state: &mut State, wanted: usize) -> Stepped {
         let now = Instant::now();
         let since = consumer.since.take().unwrap_or(now);
         let handed = consumer.handed.replace(now);
         let trained = handed.map_or(Seconds::ZERO, |handed| {
             let trained = Seconds(since.saturating_duration_since(handed).as_secs_f64());
-            state.pace.trained(trained);
+            if let Some(pace) = &mut state.pace {
+                pace.trained(trained);
+            }
             trained
         });
         let samples = &consumer.gathered[..wanted];
         let last = samples.iter().max_by_key(|one| one.ready);
-        let mut stall_s = 0.0;
+        let mut stall = Seconds::ZERO;
+        let mut cause = None;
         if let Some(last) = last.filter(|last| last.ready > since) {
-            stall_s = (now - since).as_secs_f64();
+            stall = Seconds((now - since).as_secs_f64());
             let fetched = last.fetched.saturating_duration_since(since).as_secs_f64();
-            state.stalled(last.origin, Seconds(fetched), Seconds(stall_s));
+            let fetched = Seconds(fetched);
+            cause = Some(Cause::of(last.origin, fetched, stall));
+            state.stalled(last.origin, fetched, stall);
         }
         let bytes = samples.iter().map(|one| one.piece.bytes().len() as u64);
         state.ledger.counts.batches += 1;
@@ -361,7 +369,11 @@ impl Job {
         let first_ns = (now - self.made).as_nanos() as u64;
         let (once, order) = (first_ns.max(1), Ordering::Relaxed);
         let _ = self.first_batch_ns.compare_exchange(0, once, order, order);
-        (stall_s, trained)
+        Stepped {
+            waited: stall,
+            cause,
+            trained,
+        }
     }
 }
 

@@ -45,13 +45,14 @@
 //!   of it that is done without the lock; `chores`: what of that waits for disks; `post`, `outbox`: what is said and handed to them; `lingering`: the end; `sharing`: memory of one host.
 //! - `meeting`: which jobs of ranks belong together; `agreement`: what ranks tell each other before they plan; `outbox`: samples on their way to their homes.
 //! - `stores`: arena and tiers; `allotment`: what they may hold; `looks`: whether what they hold is still what the source has.
-//! - `balancing`: threads of a host's ranks go to the one that would be late.
+//! - `balancing`: threads of a host's ranks go to the one that would be late; `pace`: what is measured for it; `balance_stats`: what came of it.
 //! - `simulation` (tests): all of this among ranks and faults that a seed draws.
 //! - `start`: bringing a job up; `consumer`: where the trainer stands; `saved`: to go on later; `stats`: what happened.
 
 mod agreement;
 mod allotment;
 mod awaiting;
+mod balance_stats;
 mod balancing;
 mod chores;
 mod consume;
@@ -70,6 +71,7 @@ mod looks;
 mod meeting;
 mod outbox;
 mod outcome;
+mod pace;
 mod peer_stats;
 mod peers;
 mod polling;
@@ -106,7 +108,7 @@ use foresee_core::ids::{Epoch, SampleId, Step};
 use foresee_core::stream::{Layout, Mark, Orders, Shuffle};
 
 pub use self::agreement::AgreementError;
-pub use self::balancing::BalanceStats;
+pub use self::balance_stats::{BalanceStats, LateRank, LateStep};
 use self::consumer::Consumer;
 pub use self::error::JobError;
 pub use self::handed::{Ask, Asked, Batch, Prepared, Sample, StagingMemory};

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::balancing::Balancing;
 use super::chores::Chores;
 use super::outbox::Outbox;
+use super::pace::Pace;
 use super::post::Post;
 use super::reader::Reader;
 use super::serving::{Ear, Served};
@@ -103,6 +104,8 @@ impl Shared {
         let crews = parts.stores.arena.crews();
         let crews = crews.filter(|_| parts.spec.shares_threads());
         let balancing = crews.map(|crews| Balancing::new(Arc::clone(crews)));
+        let mut state = parts.state;
+        state.pace = balancing.is_some().then(Pace::default);
         let shared = Arc::new_cyclic(|own| Self {
             own: Weak::clone(own),
             post,
@@ -120,7 +123,7 @@ impl Shared {
             on_demand: parts.on_demand,
             mean_bytes: parts.mean_bytes,
             largest_bytes: parts.largest_bytes,
-            state: Mutex::new(parts.state),
+            state: Mutex::new(state),
             ready: Condvar::new(),
             waiting: AtomicBool::new(false),
             pool: parts.pool,

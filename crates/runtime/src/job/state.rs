@@ -14,12 +14,12 @@ use foresee_core::threads::crew::Crew;
 use foresee_core::threads::window::Window;
 use foresee_core::units::{Bytes, Seconds};
 
-use super::balancing::Pace;
 use super::course::Course;
 use super::dealings::Dealings;
 use super::ledger::Ledger;
 use super::loans::{Loans, Numbers};
 use super::outcome::{Done, Outcome};
+use super::pace::Pace;
 use super::peer_stats::Report;
 use super::slots::{Failure, Slot};
 use super::stores::Stores;
@@ -38,8 +38,8 @@ pub(super) struct State {
     pub(super) crew: Crew,
     /// How much is staged ahead at most, and whether that was reached since the trainer waited last.
     pub(super) window: Window,
-    /// How fast threads and the trainer are.
-    pub(super) pace: Pace,
+    /// How fast threads and the trainer are; none where nobody else wants to know.
+    pub(super) pace: Option<Pace>,
     /// What the window's time counts from.
     pub(super) began: Instant,
     /// With other ranks; none without peers.
@@ -85,7 +85,7 @@ impl State {
             ledger: Ledger::new(tiers),
             crew,
             window,
-            pace: Pace::default(),
+            pace: None,
             began: Instant::now(),
             dealings: None,
             writing: 0,
@@ -326,9 +326,9 @@ impl State {
     fn account(&mut self, read: &Read, done: &Done, stores: &Stores) -> Wake {
         let took = done.took();
         self.ledger.read(read, done.origin, took);
-        let busy = done.ready.saturating_duration_since(done.began);
-        let busy = Seconds(busy.as_secs_f64());
-        self.pace.costs.note(done.origin, busy);
+        if let Some(pace) = &mut self.pace {
+            pace.note(read.bytes, done);
+        }
         self.ledger.counts.retries += u64::from(done.retries);
         self.ledger.counts.stale += u64::from(done.stale);
         let mut wake = Wake::NOBODY;

@@ -11,11 +11,12 @@ use foresee_core::tally::{Count, Tally};
 use serde::{Deserialize, Serialize};
 
 use super::Job;
-use super::balancing::{BalanceStats, Balancing};
+use super::balance_stats::BalanceStats;
 use super::ledger::Counts;
 use super::peer_stats::{JobStats, PeerStats, Report, WayStats};
 use super::post::Post;
 use super::shared::Shared;
+use super::state::State;
 
 /// Every epoch is looked at for the source minimum: nobody trains for more, or waits for so many.
 const EPOCHS_COUNTED: u32 = 10_000;
@@ -112,7 +113,10 @@ impl Stats {
                 stats.stall_by_s = stalls.collect();
                 stats.threads = now.crew.by_lane();
             });
-            stats.balance = shared.balancing.as_ref().map(Balancing::stats);
+            stats.balance = shared.balancing.as_ref().map(|balancing| {
+                let decoding = shared.look(State::decoding_model);
+                balancing.stats(decoding)
+            });
             stats.count_peers(shared);
         }
         stats
