@@ -1,6 +1,8 @@
 //! `foresee report`: real runs as a page to look at. Owns the form in which programs hand runs over: that of
 //! `foresee bench --json`, run by run, so that its output is a run as it is. Draws nothing.
 
+mod balance;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
@@ -10,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Deserializer};
 
+pub(crate) use self::balance::Balance;
 use crate::report;
 
 /// Far more than the numbers of any job; whoever gives more gave another file.
@@ -81,6 +84,7 @@ pub(crate) struct OfRank {
 pub(crate) struct RankStats {
     #[serde(default)]
     pub origins: BTreeMap<String, Reads>,
+    pub balance: Option<Balance>,
 }
 
 /// What an epoch took.
@@ -105,6 +109,8 @@ pub(crate) struct Stats {
     pub source_bytes: u64,
     /// None where it is not known: epochs have no end, or orders come from a sampler.
     pub source_minimum_bytes: Option<u64>,
+    /// None where ranks of a host share no threads.
+    pub balance: Option<Balance>,
 }
 
 /// Reads from one origin.
@@ -231,6 +237,9 @@ impl Run {
         }
         check_seconds("stats.first_batch_s", stats.first_batch_s)?;
         check_seconds("stats.stall_by_s", stats.stall_by_s.values().copied())?;
+        if let Some(balance) = &stats.balance {
+            balance.check().context("stats.balance")?;
+        }
         let predicted = prediction
             .iter()
             .flat_map(|it| [it.total_s, it.startup_s, it.stall_s]);
@@ -242,6 +251,10 @@ impl Run {
         );
         for (at, rank) in ranks.iter().enumerate() {
             check_seconds(format_args!("ranks[{at}].stall_s"), [rank.stall_s])?;
+            if let Some(balance) = &rank.stats.balance {
+                let checked = balance.check();
+                checked.with_context(|| format!("ranks[{at}].stats.balance"))?;
+            }
         }
         Ok(())
     }

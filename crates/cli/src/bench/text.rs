@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use foresee_config::OneLine;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::Printed;
 use super::merged::{Merged, Share};
 use super::trainer::Lap;
+use crate::runs::Balance;
 use crate::table::{columns, counted, size, time};
 
 /// All of it.
@@ -52,6 +54,7 @@ pub(super) fn ranks(merged: &Merged) -> String {
     }
     parts.push(shares(&merged.ranks));
     parts.push(source(merged));
+    parts.extend(balance(&merged.ranks));
     if merged.interrupted {
         parts.push("interrupted: these are the numbers so far".to_owned());
     }
@@ -81,6 +84,51 @@ fn shares(ranks: &[Share]) -> String {
         ]
     };
     columns(head.map(str::to_owned).to_vec(), ranks.iter().map(row))
+}
+
+/// Ranks of a host that share threads: how their steps went, and who was late.
+fn balance(ranks: &[Share]) -> Option<String> {
+    let told = ranks.iter().map(|share| &share.stats["balance"]);
+    let told = told.filter_map(|balance| Balance::deserialize(balance).ok());
+    let mut hosts: Vec<Balance> = Vec::new();
+    for balance in told {
+        match hosts
+            .iter_mut()
+            .find(|host| host.members == balance.members)
+        {
+            Some(host) if host.steps < balance.steps => *host = balance,
+            Some(_) => {}
+            None => hosts.push(balance),
+        }
+    }
+    let lines: Vec<String> = hosts.iter().map(of_host).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+fn of_host(host: &Balance) -> String {
+    let part = |part: Option<f64>| 100.0 * part.unwrap_or_default();
+    let mut text = format!(
+        "balance     {:.1} % of {} imbalanced, trainers busy {:.0} % of their time",
+        part(host.imbalanced_steps),
+        counted(host.steps, "step"),
+        part(host.utilisation),
+    );
+    for (place, causes) in host.late_by.iter().enumerate() {
+        let times: u64 = causes.values().sum();
+        if times > 0 {
+            let causes = causes
+                .iter()
+                .map(|(cause, times)| format!("{cause} {times}"));
+            let causes = causes.collect::<Vec<_>>().join(", ");
+            let who = host.rank_name(place);
+            let _ = write!(
+                text,
+                "\nlate        {who} in {}: {causes}",
+                counted(times, "step")
+            );
+        }
+    }
+    text
 }
 
 fn source(merged: &Merged) -> String {

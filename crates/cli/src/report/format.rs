@@ -21,6 +21,13 @@ impl Unit {
         decimals: 3,
     };
 
+    /// Things that are counted.
+    pub(crate) const WHOLE: Self = Self {
+        size: 1.0,
+        name: "",
+        decimals: 0,
+    };
+
     /// For times of about this many seconds: seconds below an hour, hours above, as the terminal's table has it.
     pub(crate) fn of_seconds(about: f64) -> Self {
         if about >= 3600.0 {

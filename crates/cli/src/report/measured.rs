@@ -10,8 +10,8 @@ use super::format::{Unit, count, number, percent, times};
 use super::page::{
     self, EM_SPACE, Figure, Key, SOURCE_BREAKS_AT, TIME_BREAKS_AT, Tile, break_note, drawn,
 };
-use super::ranks;
 use super::tables::{self, Column, Kind, Table};
+use super::{balance, ranks};
 use crate::runs::{Prediction, Reads, Run, Runs};
 
 const SOURCE: &str = "source";
@@ -31,25 +31,27 @@ pub(super) struct Page {
     bytes: Figure,
     /// Nothing where no run has several ranks.
     ranks: Option<Figure>,
+    /// Nothing where no run has ranks that share threads.
+    balance: Option<balance::View>,
     epochs: Vec<Group>,
     inputs: Vec<Vec<(String, String)>>,
     tables: Vec<Table>,
     tables_note: &'static str,
 }
 
-/// One small chart for each run.
+/// Small charts, side by side.
 #[derive(Serialize)]
-struct Group {
-    id: &'static str,
-    title: &'static str,
-    notes: Vec<String>,
-    panels: Vec<PanelView>,
+pub(super) struct Group {
+    pub(super) id: &'static str,
+    pub(super) title: &'static str,
+    pub(super) notes: Vec<String>,
+    pub(super) panels: Vec<PanelView>,
 }
 
 #[derive(Serialize)]
-struct PanelView {
-    name: String,
-    chart: Value,
+pub(super) struct PanelView {
+    pub(super) name: String,
+    pub(super) chart: Value,
 }
 
 impl Page {
@@ -70,6 +72,7 @@ impl Page {
             source: source_figure(runs),
             bytes: bytes_figure(runs),
             ranks: ranks::figure(runs),
+            balance: balance::view(runs),
             epochs: epochs(runs),
             inputs: page::grouped(&inputs),
             tables: tables_of(runs),
@@ -262,7 +265,7 @@ fn joined(notes: &[String]) -> Vec<String> {
 }
 
 /// A cause of waiting as people call it.
-fn cause_name(cause: &str) -> String {
+pub(super) fn cause_name(cause: &str) -> String {
     match cause {
         "preprocess" => "preparing".to_owned(),
         other => tables::origin_name(other),
@@ -607,5 +610,6 @@ fn tables_of(runs: &Runs) -> Vec<Table> {
         Table::new("Time by epoch", "run", names(), &epochs),
     ];
     tables.extend(ranks::table(runs));
+    tables.extend(balance::tables(runs));
     tables
 }

@@ -4,6 +4,7 @@
 //! charts and tables, `charts` draws (plain data in, SVG out), and the template `page.html` with `style.css` puts it
 //! together. [`write_runs`] does the same for real runs, by `measured` and `measured.html`. All text is escaped, by the template and by the charts' canvas; the page's own policy forbids scripts.
 
+mod balance;
 mod charts;
 mod format;
 mod inputs;

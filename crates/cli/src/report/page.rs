@@ -411,6 +411,7 @@ fn histogram(bars: &Bars) -> Figure {
         label: format!("{}: {} by {}", bars.title, bars.y_title, bars.x_title),
         x_title: &bars.x_title,
         y_title: &bars.y_title,
+        unit: Unit::COUNT,
         bars: &bars.bars,
     };
     Figure {

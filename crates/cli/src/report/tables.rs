@@ -121,6 +121,10 @@ fn times(comparison: &Comparison) -> Table {
         column("first batch", Kind::Seconds, &|outcome| {
             outcome.first_batch_s
         }),
+        column("hit ratio", Kind::Share, &|outcome| outcome.hit_ratio),
+        column("imbalanced steps", Kind::Share, &|outcome| {
+            outcome.imbalanced_steps
+        }),
     ];
     table("Times", comparison, &columns)
 }

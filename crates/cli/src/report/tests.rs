@@ -367,7 +367,10 @@ fn texts_of_real_runs_are_escaped_everywhere() {
             "epochs": [{"total_s": 3.0, "stall_s": 1.0, "read_bytes": {"source": 9, "<i>": 1}}],
             "stats": {"policy": hostile, "first_batch_s": 0.1, "stall_by_s": {"source": 0.5, "<b>": 0.5},
                       "origins": {"source": {"bytes": 9}, "<u>": {"bytes": 4}},
-                      "source_bytes": 9, "source_minimum_bytes": 9},
+                      "source_bytes": 9, "source_minimum_bytes": 9,
+                      "balance": {"steps": 9, "late_by": [{"<u>": 3}], "steps_histogram": [[0.5, 9]],
+                                  "late_steps": [{"step": 1, "late": [{"rank": 0, "waited_s": 0.1, "cause": "<i>"}]}],
+                                  "threads_over_time": [[0, [2]]]}},
             "prediction": {"total_s": 2.5, "stall_s": 0.5, "bytes": {"source": 9, "<s>": 1}},
         })
     };
@@ -402,6 +405,27 @@ fn a_run_whose_minimum_is_not_known_is_a_page_without_it() {
 }
 
 #[test]
+fn each_host_whose_ranks_share_threads_is_shown_once() {
+    let balance = |members: [u32; 2], steps: u64| {
+        serde_json::json!({"members": members, "steps": steps, "imbalanced_steps": 0.25, "utilisation": 0.8,
+            "late_by": [{}, {"source": 5}], "waited_s": [0.0, 2.0], "steps_s": {"p50": 0.05},
+            "steps_histogram": [[0.05, steps / 2], [0.1, steps / 2]],
+            "threads_over_time": [[0, [4, 4]], [10, [2, 6]]]})
+    };
+    let rank = |rank: u32, balance: serde_json::Value| serde_json::json!({"rank": rank, "samples": 1, "stall_s": 0.0, "stats": {"balance": balance}});
+    let runs = serde_json::json!({"name": "n", "runs": [{"epochs": [{"total_s": 2, "stall_s": 1}],
+        "stats": {"policy": "foresee", "source_bytes": 7},
+        "ranks": [rank(0, balance([0, 1], 20)), rank(1, balance([0, 1], 18)),
+                  rank(2, balance([2, 3], 20)), rank(3, balance([2, 3], 20))]}]});
+    let runs = Runs::parse(runs.to_string().as_bytes()).unwrap();
+    let html = filled("measured.html", &measured::Page::new(&runs)).unwrap();
+    assert_eq!(html.matches("class=\"staircase\"").count(), 4);
+    assert_eq!(html.matches("20 steps were imbalanced").count(), 2);
+    assert!(html.contains("foresee, host 1, rank 3") && !html.contains("18 steps"));
+    assert!(html.contains("80.0\u{a0}% of their time"));
+}
+
+#[test]
 fn a_run_of_nothing_is_a_page_too() {
     let text = r#"{"name": "n", "runs": [{"epochs": [{"total_s": 0, "stall_s": 0}],
         "stats": {"policy": "naive", "source_bytes": 0, "source_minimum_bytes": 0}}]}"#;
@@ -411,7 +435,9 @@ fn a_run_of_nothing_is_a_page_too() {
     )
     .unwrap();
     assert!(
-        html.contains("1 real run, 1 epoch<") && !html.contains("id=\"stall\""),
+        html.contains("1 real run, 1 epoch<")
+            && !html.contains("id=\"stall\"")
+            && !html.contains("id=\"balance\""),
         "{html}"
     );
 }

@@ -19,6 +19,8 @@ pub(crate) struct Columns<'a> {
     pub label: String,
     pub x_title: &'a str,
     pub y_title: &'a str,
+    /// Of heights.
+    pub unit: Unit,
     /// Name and height.
     pub bars: &'a [(String, f64)],
 }
@@ -26,7 +28,7 @@ pub(crate) struct Columns<'a> {
 impl Columns<'_> {
     /// As SVG, for this width.
     pub(crate) fn draw(&self, width: f64) -> String {
-        let unit = Unit::COUNT;
+        let unit = self.unit;
         let most = self
             .bars
             .iter()
@@ -66,7 +68,7 @@ impl Columns<'_> {
         let shown: Vec<String> = self
             .bars
             .iter()
-            .map(|(_, value)| Unit::COUNT.bare(*value))
+            .map(|(_, value)| self.unit.bare(*value))
             .collect();
         let has_room = widest(shown.iter().map(String::as_str)) + 4.0 <= pitch;
         for (at, ((name, value), shown)) in self.bars.iter().zip(&shown).enumerate() {
@@ -119,6 +121,7 @@ mod tests {
             label: "l".into(),
             x_title: "x",
             y_title: "y",
+            unit: Unit::COUNT,
             bars: &bars,
         }
         .draw(344.0)
@@ -148,6 +151,7 @@ mod tests {
             label: "l".into(),
             x_title: "x",
             y_title: "y",
+            unit: Unit::COUNT,
             bars: &bars,
         }
         .draw(344.0);

@@ -12,12 +12,14 @@ mod heat;
 mod panel;
 mod scale;
 mod stacked;
+mod staircase;
 
 pub(crate) use columns::Columns;
 pub(crate) use heat::{Cell, Heat, Shades};
 pub(crate) use panel::{Form, Panel};
 pub(crate) use scale::Clip;
 pub(crate) use stacked::{Mark, Part, Row, Stacked};
+pub(crate) use staircase::{Changes, Staircase};
 
 /// The width of a small chart, of which several stand side by side; and of any chart on a phone.
 pub(crate) const SMALL: f64 = 344.0;
