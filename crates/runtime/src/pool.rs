@@ -1,6 +1,6 @@
 //! The loader threads of the process. Jobs share them: a thread takes the most urgent job that has something to do, does
-//! it, and looks again. Threads are made when the first job needs them and end with the last. A job is a member as long as
-//! it has its [`Member`].
+//! it, and looks again. Threads are made when the first job needs them and end with the last; there are as many as the job with
+//! the most can use, for each consumer of the process. A job is a member as long as it has its [`Member`].
 //!
 //! The pool's lock is never held while a job is called, so a job may be asked anything with or without its own lock; jobs
 //! take the pool's without theirs.
@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use foresee_config::Config;
 
 use crate::fork;
+use crate::machine::{self, Nodes, Place};
 use crate::tier::OpenDisks;
 
 /// Something that has work for threads.
@@ -48,6 +49,8 @@ pub(crate) struct Pool {
     signals: AtomicU64,
     /// Tiers on disk that its jobs have open.
     disks: Arc<OpenDisks>,
+    /// Where threads can stay.
+    nodes: Nodes,
     #[cfg_attr(feature = "shuttle", expect(dead_code, reason = "no schedule forks"))]
     generation: u32,
 }
@@ -70,6 +73,10 @@ struct Joined {
     job: Weak<dyn Work>,
     /// So many threads at most.
     threads: u32,
+    /// Consumers of a process have threads of their own; jobs of one share them.
+    consumer: u32,
+    /// Where the rank is on its host, which says where its threads stay.
+    place: Place,
 }
 
 /// A job's membership: threads work for the job until this is dropped.
@@ -150,6 +157,11 @@ impl Pool {
             waking: AtomicBool::new(false),
             signals: AtomicU64::new(0),
             disks: Arc::default(),
+            nodes: if cfg!(any(feature = "shuttle", miri)) {
+                Nodes::default()
+            } else {
+                machine::nodes()
+            },
             generation,
         }
     }
@@ -165,7 +177,9 @@ impl Pool {
         self: &Arc<Self>,
         job: &Arc<dyn Work>,
         threads: u32,
+        place: Place,
     ) -> std::io::Result<Member> {
+        let consumer = job.budget().consumer;
         let mut inner = self.inner();
         let number = inner.next;
         inner.next += 1;
@@ -173,8 +187,10 @@ impl Pool {
             number,
             job: Arc::downgrade(job),
             threads,
+            consumer,
+            place,
         });
-        if let Err(error) = self.start_threads(&mut inner) {
+        if let Err(error) = self.start_threads(&mut inner, place) {
             if inner.threads == 0 {
                 inner.jobs.pop();
                 return Err(error);
@@ -197,19 +213,25 @@ impl Pool {
             return;
         };
         job.threads = threads;
-        if let Err(error) = self.start_threads(&mut inner) {
+        let place = job.place;
+        if let Err(error) = self.start_threads(&mut inner, place) {
             inner.settle_for_fewer(&error);
         }
     }
 
-    fn start_threads(self: &Arc<Self>, inner: &mut Inner) -> std::io::Result<()> {
+    /// Threads that are still missing, on the nodes of a rank at this place.
+    fn start_threads(self: &Arc<Self>, inner: &mut Inner, place: Place) -> std::io::Result<()> {
         let wanted = inner.wanted();
         while inner.threads < wanted {
             let pool = Arc::clone(self);
-            let name = format!("foresee-{}", inner.threads);
-            thread::Builder::new()
-                .name(name)
-                .spawn(move || pool.run())?;
+            let number = inner.threads;
+            let name = format!("foresee-{number}");
+            thread::Builder::new().name(name).spawn(move || {
+                if let Some(cpus) = pool.nodes.of_thread(place, number) {
+                    machine::stay_on(cpus);
+                }
+                pool.run();
+            })?;
             inner.threads += 1;
         }
         Ok(())
@@ -350,11 +372,15 @@ fn most_urgent_first(jobs: Vec<Arc<dyn Work>>) -> Vec<Arc<dyn Work>> {
 impl Inner {
     /// As many threads as the job that wants most.
     fn wanted(&self) -> usize {
-        self.jobs
-            .iter()
-            .map(|job| job.threads as usize)
-            .max()
-            .unwrap_or(0)
+        let most_of_consumer = |at: usize| {
+            let job = &self.jobs[at];
+            let mut others = self.jobs.iter().enumerate();
+            others.all(|(other, its)| {
+                its.consumer != job.consumer || (its.threads, at) <= (job.threads, other)
+            })
+        };
+        let counted = (0..self.jobs.len()).filter(|at| most_of_consumer(*at));
+        counted.map(|at| self.jobs[at].threads as usize).sum()
     }
 
     /// No job gets more threads than there are.
@@ -366,5 +392,49 @@ impl Inner {
         for job in &mut self.jobs {
             job.threads = job.threads.min(threads as u32);
         }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    struct Idle;
+
+    impl Work for Idle {
+        fn work(&self) -> bool {
+            false
+        }
+        fn urgency(&self) -> f64 {
+            0.0
+        }
+        fn divide_budget(&self, _: usize) {}
+        fn budget(&self) -> Budget {
+            unreachable!("nobody asks")
+        }
+    }
+
+    #[test]
+    fn jobs_of_a_consumer_share_threads_and_consumers_have_their_own() {
+        let joined = |(consumer, threads)| Joined {
+            number: 0,
+            job: Weak::<Idle>::new(),
+            threads,
+            consumer,
+            place: Place::default(),
+        };
+        let wanted = |jobs: &[(u32, u32)]| {
+            let inner = Inner {
+                jobs: jobs.iter().copied().map(joined).collect(),
+                next: 0,
+                threads: 0,
+                grants: Vec::new(),
+                said_fewer: false,
+            };
+            inner.wanted()
+        };
+        assert_eq!(wanted(&[]), 0);
+        assert_eq!(wanted(&[(0, 3), (0, 5), (0, 5), (0, 2)]), 5);
+        assert_eq!(wanted(&[(0, 3), (1, 4), (1, 2), (2, 1)]), 8);
     }
 }

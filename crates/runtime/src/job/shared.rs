@@ -134,7 +134,7 @@ impl Shared {
         let work: Arc<dyn Work> = Arc::clone(&shared) as Arc<dyn Work>;
         // Threads that begin at once and want more find the membership, or wait for it.
         let mut member = whole(shared.member.lock());
-        *member = Some(pool.join(&work, most)?);
+        *member = Some(pool.join(&work, most, shared.spec.place())?);
         drop(member);
         let transport = shared.post.as_ref().and_then(Post::transport);
         if let Some(transport) = transport {

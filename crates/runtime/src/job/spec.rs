@@ -18,7 +18,7 @@ use foresee_image::{Key, Pipeline};
 
 use super::error::JobError;
 use super::sharing;
-use crate::machine;
+use crate::machine::{self, Place};
 use crate::pool::Budget;
 use crate::source::{Source, Speed};
 use crate::tier::HostSlot;
@@ -279,6 +279,14 @@ impl JobSpec {
             slots: on_host.ranks,
             rank: self.rank,
         }
+    }
+
+    /// Where it is among ranks of its host; alone where nobody tells.
+    pub(super) fn place(&self) -> Place {
+        self.on_host.map_or_else(Place::default, |on_host| Place {
+            slot: on_host.rank,
+            slots: on_host.ranks,
+        })
     }
 
     /// Cores that are this rank's.

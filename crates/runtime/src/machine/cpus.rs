@@ -3,6 +3,9 @@
 //! launcher, its parent, may run on, or its control group. A quarter of those with four ranks is its own; all of them, it
 //! shares with the others.
 
+/// More processors than any machine has: such a text is none of the kernel's.
+const CPU_MAX: u32 = 1 << 16;
+
 /// What a rank may run on, and what it shares that with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CoreShare {
@@ -40,20 +43,34 @@ impl CoreShare {
 
 /// How many processors a process may run on, by its `/proc/PID/status`.
 pub(super) fn allowed(status: &str) -> Option<u32> {
+    listed(allowed_list(status)?)
+}
+
+/// The list of them.
+pub(super) fn allowed_list(status: &str) -> Option<&str> {
     let mut lines = status.lines();
-    listed(lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(list.trim())
 }
 
 /// How many processors a list such as `0-3,8` has.
 pub(super) fn listed(text: &str) -> Option<u32> {
-    let mut count = 0;
+    list(text).map(|cpus| cpus.len() as u32)
+}
+
+/// Each of them.
+pub(super) fn list(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
     for range in text.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let first: u32 = first.parse().ok()?;
         let last: u32 = last.parse().ok()?;
-        count += last.checked_sub(first)? + 1;
+        if first > last || last > CPU_MAX {
+            return None;
+        }
+        cpus.extend(first..=last);
     }
-    Some(count)
+    Some(cpus)
 }
 
 #[cfg(test)]
@@ -127,6 +144,8 @@ mod tests {
         assert_eq!(listed("7"), Some(1));
         assert_eq!(listed(""), None);
         assert_eq!(listed("3-1"), None);
+        assert_eq!(listed("0-4294967295"), None);
+        assert_eq!(list("0-2,8"), Some(vec![0, 1, 2, 8]));
         let status =
             "Name:\tpython\nCpus_allowed:\tff\nCpus_allowed_list:\t0-7\nMems_allowed:\t1\n";
         assert_eq!(allowed(status), Some(8));

@@ -1,14 +1,18 @@
 //! What this machine has, and how much of it is a rank's: other ranks of the host use the same cores and the same memory.
 //!
 //! Limits are those of the process's own control group and of all above it (SLURM and containers set them); the smallest
-//! counts. Everything is read from the kernel's texts; `cgroup` and `cpus` make sense of them and read nothing.
+//! counts. Everything is read from the kernel's texts; `cgroup`, `cpus` and `nodes` make sense of them and read nothing.
 
 mod cgroup;
 mod cpus;
+mod nodes;
 
 use std::path::{Path, PathBuf};
 
+use rustix::thread::{CpuSet, sched_setaffinity};
+
 use self::cpus::CoreShare;
+pub(crate) use self::nodes::{Nodes, Place};
 
 /// Cores that a rank may use: its part of those that its threads may run on, and of the processor time that its control
 /// group is given.
@@ -25,6 +29,35 @@ pub fn cores(ranks_on_host: u32) -> u32 {
         ranks: ranks_on_host,
     };
     share.cores()
+}
+
+/// The nodes of this machine, as far as this process may use them; none are told where that is not known.
+pub(crate) fn nodes() -> Nodes {
+    let folder = Path::new("/sys/devices/system/node");
+    let online = text(&folder.join("online")).unwrap_or_default();
+    let numbers = cpus::list(&online).unwrap_or_default();
+    if numbers.len() < 2 {
+        return Nodes::default();
+    }
+    let list = |node: &u32| text(&folder.join(format!("node{node}/cpulist")));
+    let lists: Vec<String> = numbers.iter().filter_map(list).collect();
+    let status = text(Path::new("/proc/thread-self/status")).unwrap_or_default();
+    let allowed = cpus::allowed_list(&status).unwrap_or_default();
+    Nodes::of(lists.iter().map(String::as_str), allowed)
+}
+
+/// The calling thread stays on these processors, where the system has nothing against it.
+pub(crate) fn stay_on(cpus: &[u32]) {
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        let cpu = *cpu as usize;
+        if cpu < CpuSet::MAX_CPU {
+            set.set(cpu);
+        }
+    }
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::debug!("a loader thread is not bound to its node: {error}");
+    }
 }
 
 /// Memory that all ranks of the host together may use: the machine's, or less where a control group bounds it. `None` where
@@ -97,6 +130,18 @@ mod tests {
         let all = std::thread::available_parallelism().unwrap().get() as u32;
         assert_eq!(cores(1), all);
         assert_eq!(cores(all * 2), 1, "every rank has a core");
+    }
+
+    #[test]
+    fn a_thread_stays_where_it_is_told() {
+        let status = || text(Path::new("/proc/thread-self/status")).unwrap();
+        let allowed = cpus::list(cpus::allowed_list(&status()).unwrap()).unwrap();
+        let last = *allowed.last().unwrap();
+        let stays = std::thread::spawn(move || {
+            stay_on(&[last]);
+            cpus::allowed_list(&status()).map(str::to_owned)
+        });
+        assert_eq!(stays.join().unwrap(), Some(last.to_string()));
     }
 
     #[test]

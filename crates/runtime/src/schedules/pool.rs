@@ -6,6 +6,7 @@ use std::sync::Arc;
 use foresee_config::Config;
 
 use super::explore;
+use crate::machine::Place;
 use crate::pool::{Budget, Pool, Work};
 use crate::sync::{Condvar, Mutex, thread, whole};
 
@@ -69,7 +70,7 @@ fn no_signal_is_lost() {
         let pool = Arc::new(Pool::new(0));
         let job = Chores::new();
         let work: Arc<dyn Work> = Arc::<Chores>::clone(&job);
-        let member = pool.join(&work, 2).unwrap();
+        let member = pool.join(&work, 2, Place::default()).unwrap();
         let signals: [fn(&Pool); 2] = [Pool::signal, Pool::signal_once];
         let busy = signals.map(|signal| {
             let pool = Arc::clone(&pool);
@@ -98,7 +99,7 @@ fn a_signal_after_the_last_chore_of_another_job_is_not_lost() {
             thread::spawn(move || {
                 let job = Chores::new();
                 let work: Arc<dyn Work> = Arc::<Chores>::clone(&job);
-                let member = pool.join(&work, threads).unwrap();
+                let member = pool.join(&work, threads, Place::default()).unwrap();
                 for chores in 1..=2 {
                     job.add();
                     pool.signal_once();
@@ -119,11 +120,11 @@ fn a_job_that_grows_gets_its_threads_while_others_leave() {
         let pool = Arc::new(Pool::new(0));
         let job = Chores::new();
         let work: Arc<dyn Work> = Arc::<Chores>::clone(&job);
-        let member = pool.join(&work, 1).unwrap();
+        let member = pool.join(&work, 1, Place::default()).unwrap();
         let other = Arc::clone(&pool);
         let leaving = thread::spawn(move || {
             let work: Arc<dyn Work> = Chores::new();
-            let member = other.join(&work, 2).unwrap();
+            let member = other.join(&work, 2, Place::default()).unwrap();
             drop(member);
         });
         member.grow(3);
