@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use crate::balance::{BALANCE, Balance};
 use crate::environment::Environment;
 use crate::error::InputError;
 use crate::peers::{PEERS, Peers};
@@ -14,7 +15,9 @@ use crate::reader::{self, Document, Keys, Override, Section, key, quoted};
 use crate::tier::{TIER, Tier, tiers};
 
 /// Every table of the file.
-const TABLES: &[&Keys] = &[&TOP, &STAGING, &TIER, &SOURCE, &CATALOG, &TRACE, &PEERS];
+const TABLES: &[&Keys] = &[
+    &TOP, &STAGING, &TIER, &SOURCE, &CATALOG, &TRACE, &PEERS, &BALANCE,
+];
 
 const TOP: Keys = Keys {
     place: "at the top",
@@ -25,6 +28,7 @@ const TOP: Keys = Keys {
         key("catalog", "[catalog]", "the saved catalogs"),
         key("trace", "[trace]", "the trace"),
         key("peers", "[peers]", "the other ranks"),
+        key("balance", "[balance]", "how ranks of a host share threads"),
     ],
 };
 
@@ -108,6 +112,8 @@ pub struct Config {
     pub trace: Option<PathBuf>,
     /// How ranks serve each other.
     pub peers: Peers,
+    /// How those of a host share threads.
+    pub balance: Balance,
 }
 
 /// The staging buffer of a rank.
@@ -232,6 +238,10 @@ impl Config {
             trace: trace.filter(|path| !path.is_empty()).map(PathBuf::from),
             peers: optional(&top, "peers", &PEERS)?
                 .map(|section| Peers::read(&section))
+                .transpose()?
+                .unwrap_or_default(),
+            balance: optional(&top, "balance", &BALANCE)?
+                .map(|section| Balance::read(&section))
                 .transpose()?
                 .unwrap_or_default(),
         })
@@ -383,6 +393,7 @@ mod tests {
             trust_catalogs: true,
             trace: Some("trace.jsonl".into()),
             peers: Peers::default(),
+            balance: Balance::default(),
         };
         assert_eq!(parsed(text), Ok(expected));
     }
@@ -502,7 +513,7 @@ mod tests {
                 r#"staging.threads: "0 a host" is not known; give "auto", a whole number or, for all ranks of a host together, one as in "16 a host""#.into(),
             ),
             ("[staging]\nthread = 1", "staging.thread: unknown key; did you mean staging.threads?".into()),
-            ("ranks = 1", "ranks: unknown key; the keys here are staging, tier, source, catalog, trace, peers".into()),
+            ("ranks = 1", "ranks: unknown key; the keys here are staging, tier, source, catalog, trace, peers, balance".into()),
             ("[[tier]]\ncapacity = \"1 B\"", "tier[0].kind: missing; add kind = \"memory\" in [[tier]]".into()),
             (
                 "[[tier]]\nkind = \"disk\"\ncapacity = \"1 B\"",

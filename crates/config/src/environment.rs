@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use toml::{Table, Value};
 
+use crate::balance::BALANCE;
 use crate::config::{CATALOG, SOURCE, STAGING, TRACE};
 use crate::error::InputError;
 use crate::peers::{PEERS, SECRET_VARIABLE};
@@ -18,12 +19,13 @@ use crate::tier::TIER;
 
 const TIER_PREFIX: &str = "FORESEE_TIER_";
 /// Sections that are one table, with the start of their variables.
-const SECTIONS: [(&str, &str, &Keys); 5] = [
+const SECTIONS: [(&str, &str, &Keys); 6] = [
     ("FORESEE_STAGING_", "staging", &STAGING),
     ("FORESEE_SOURCE_", "source", &SOURCE),
     ("FORESEE_CATALOG_", "catalog", &CATALOG),
     ("FORESEE_TRACE_", "trace", &TRACE),
     ("FORESEE_PEERS_", "peers", &PEERS),
+    ("FORESEE_BALANCE_", "balance", &BALANCE),
 ];
 
 /// A longer value is left out where a message quotes its variable.

@@ -1,5 +1,5 @@
 //! `foresee.toml` and its environment: the staging buffer, the tiers, saved catalogs and the trace of a rank, and how
-//! ranks serve each other, as whoever trains writes them ([`Config`]).
+//! ranks serve each other and share threads, as whoever trains writes them ([`Config`]).
 //!
 //! [`reader`] reads TOML with care and serves every file format of foresee: an unknown key is an error, and every error
 //! ([`InputError`]) is one line with place, key and remedy.
@@ -20,6 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod balance;
 mod config;
 mod environment;
 mod error;
@@ -30,6 +31,7 @@ mod resolve;
 mod tier;
 mod variables;
 
+pub use balance::Balance;
 pub use config::{CatalogFolder, Config, Staging, THREADS_MAX, Threads, size_bytes};
 pub use environment::Environment;
 pub use error::InputError;

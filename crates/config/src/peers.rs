@@ -307,7 +307,7 @@ fn bind(section: &Section<'_>) -> Result<Option<IpAddr>, InputError> {
 }
 
 /// A file; none where it is empty.
-fn file(section: &Section<'_>, key: &str) -> Result<Option<PathBuf>, InputError> {
+pub(crate) fn file(section: &Section<'_>, key: &str) -> Result<Option<PathBuf>, InputError> {
     match section.get(key) {
         None => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
@@ -316,7 +316,11 @@ fn file(section: &Section<'_>, key: &str) -> Result<Option<PathBuf>, InputError>
 }
 
 /// A time: a string with a unit, or a number of seconds.
-fn wait(section: &Section<'_>, key: &str, otherwise: Duration) -> Result<Duration, InputError> {
+pub(crate) fn wait(
+    section: &Section<'_>,
+    key: &str,
+    otherwise: Duration,
+) -> Result<Duration, InputError> {
     let remedy = r#"write seconds, or a number and one of ms, s, min, up to a day, as in "60 s""#;
     let seconds = match section.get(key) {
         None => return Ok(otherwise),

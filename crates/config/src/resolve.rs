@@ -92,9 +92,9 @@ fn read(path: &Path) -> Result<Table, InputError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Peers;
     use crate::config::{CatalogFolder, Source, Staging, Threads};
     use crate::tier::{Scope, Tier, TierKind};
+    use crate::{Balance, Peers};
 
     const FILE_TEXT: &str = r#"
         [staging]
@@ -167,6 +167,7 @@ mod tests {
             trust_catalogs: true,
             trace: None,
             peers: Peers::default(),
+            balance: Balance::default(),
         };
         assert_eq!(config, Ok(expected));
     }

@@ -134,6 +134,7 @@ pub(crate) fn job(py: Python<'_>, wrong: &JobError) -> PyErr {
         | JobError::Agreement(_)
         | JobError::Curve(_)
         | JobError::Trace { .. }
+        | JobError::ThreadPlan { .. }
         | JobError::MidBatch { .. }
         | JobError::BeganWith { .. }
         | JobError::OtherJob { .. }

@@ -9,9 +9,12 @@
 //!   has, whatever the order in which they look.
 //! - What ranks share is what they brought, those that live: who goes takes its own along, and leaves the rest what they had.
 //!   A rank that was stopped and goes on finds a plan without it, keeps one thread, and is in the next plan.
+//! - A plan of an earlier job is followed ([`Permits::replaying`]) while all ranks live and have brought as many threads as it
+//!   gives out; else, and before its first step, plans are made.
 
 use super::allot::Demand;
 use super::balance::{Ahead, Allotted, Balance, Division, Terms};
+use super::plan::ThreadPlan;
 use crate::units::Seconds;
 
 /// A plan as it is shown: threads by place on the host, none for who is not in it.
@@ -52,6 +55,8 @@ pub struct Permits {
     held: u32,
     follows: u64,
     balance: Balance,
+    /// What an earlier job did.
+    replayed: Option<ThreadPlan>,
     made: Plan,
     /// Who lived at the last look.
     lived: Vec<bool>,
@@ -77,20 +82,30 @@ impl Permits {
             held: brought.max(1),
             follows: 0,
             balance: Balance::new(terms),
+            replayed: None,
             made: Plan::default(),
             lived: Vec::new(),
             looks: 0,
         }
     }
 
-    /// Looks at what all show, this rank included, of which so many threads are at work.
-    pub fn look(&mut self, all: &[Shown], busy: u32) -> Decided {
+    /// The same, with the plan of an earlier job to follow.
+    #[must_use]
+    pub fn replaying(self, plan: ThreadPlan) -> Self {
+        Self {
+            replayed: Some(plan),
+            ..self
+        }
+    }
+
+    /// Looks at what all show, this rank included, of which so many threads are at work, after so many of its steps.
+    pub fn look(&mut self, all: &[Shown], busy: u32, step: u64) -> Decided {
         self.looks += 1;
         let plans = || all.iter().map(|shown| shown.plan.generation);
         let newest = plans().max().unwrap_or(0).max(self.made.generation);
         let planner = all.iter().position(|shown| shown.is_live);
         let made = if planner == Some(self.place) {
-            self.plan(all, newest)
+            self.plan(all, newest, step)
         } else {
             // Who plans next starts from what it finds then.
             self.balance.forget();
@@ -139,13 +154,41 @@ impl Permits {
         }
     }
 
-    /// A new plan, where one is due and gains something.
-    fn plan(&mut self, all: &[Shown], newest: u64) -> Option<Plan> {
+    /// A new plan, where there is another one.
+    fn plan(&mut self, all: &[Shown], newest: u64, step: u64) -> Option<Plan> {
         let live: Vec<bool> = all.iter().map(|shown| shown.is_live).collect();
         if live != self.lived {
             self.balance.forget();
             self.lived = live;
         }
+        let threads = match self.replayed(all, step) {
+            // What is planned after it starts from what it finds then.
+            Some(threads) => {
+                self.balance.forget();
+                let holds = self.made.generation == newest && self.made.threads == threads;
+                (!holds).then_some(threads)?
+            }
+            None => self.balanced(all)?,
+        };
+        self.made = Plan {
+            generation: newest + 1,
+            threads,
+        };
+        Some(self.made.clone())
+    }
+
+    /// What the plan of an earlier job has for this step, where it can be had.
+    fn replayed(&self, all: &[Shown], step: u64) -> Option<Vec<u32>> {
+        let Allotted { loading, .. } = self.replayed.as_ref()?.at(step)?;
+        let brought: u32 = all.iter().map(|shown| shown.brought.max(1)).sum();
+        let fits = loading.len() == all.len()
+            && all.iter().all(|shown| shown.is_live)
+            && loading.iter().sum::<u32>() <= brought;
+        fits.then(|| loading.clone())
+    }
+
+    /// Threads by place, where a new plan is due and gains something.
+    fn balanced(&mut self, all: &[Shown]) -> Option<Vec<u32>> {
         if !self.balance.is_due(self.looks) {
             return None;
         }
@@ -173,11 +216,7 @@ impl Permits {
                 0
             }
         };
-        self.made = Plan {
-            generation: newest + 1,
-            threads: all.iter().map(of_place).collect(),
-        };
-        Some(self.made.clone())
+        Some(all.iter().map(of_place).collect())
     }
 }
 
@@ -191,6 +230,7 @@ mod tests {
         shown: Vec<Shown>,
         permits: Vec<Permits>,
         held: Vec<u32>,
+        step: u64,
     }
 
     const BROUGHT: u32 = 4;
@@ -214,13 +254,14 @@ mod tests {
                 shown: vec![shown; number],
                 permits: (0..number).map(of).collect(),
                 held: vec![BROUGHT; number],
+                step: 0,
             }
         }
 
         /// One rank looks while so many of its threads are at work, at most as many as it may have.
         fn look(&mut self, place: usize, busy: u32) {
             let busy = busy.min(self.held[place]);
-            let decided = self.permits[place].look(&self.shown, busy);
+            let decided = self.permits[place].look(&self.shown, busy, self.step);
             let shown = &mut self.shown[place];
             if let Some(plan) = decided.plan {
                 shown.plan = plan;
@@ -309,6 +350,53 @@ mod tests {
         ranks.look_all(4);
         let permits = ranks.permits();
         assert_eq!(permits.iter().sum::<u32>(), 3 * BROUGHT, "{permits:?}");
+    }
+
+    #[test]
+    fn a_plan_of_an_earlier_job_is_followed_as_long_as_all_are_there() {
+        let text = "step 5: 2 8 2, decoding 0\nstep 9: 1 10 1, decoding 0\n";
+        let plan: ThreadPlan = text.parse().unwrap();
+        let mut ranks = Ranks::new(3);
+        ranks.permits = std::mem::take(&mut ranks.permits)
+            .into_iter()
+            .map(|permits| permits.replaying(plan.clone()))
+            .collect();
+        ranks.shown[0].work = Seconds(20.0);
+        ranks.look_all(3);
+        assert!(
+            ranks.permits()[0] > 4,
+            "before its first step plans are made"
+        );
+        ranks.step = 5;
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [2, 8, 2]);
+        let made = ranks.shown[0].plan.generation;
+        ranks.look_all(3);
+        assert_eq!(ranks.shown[0].plan.generation, made, "it is shown once");
+        ranks.step = 9;
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [1, 10, 1]);
+        ranks.shown[1].is_live = false;
+        ranks.look_all(3);
+        let permits = ranks.permits();
+        assert!(
+            permits[0] > permits[2],
+            "{permits:?}: who is late has more again"
+        );
+        assert_eq!(permits[0] + permits[2], 2 * BROUGHT);
+        ranks.shown[1].is_live = true;
+        ranks.look_all(4);
+        assert_eq!(ranks.permits(), [1, 10, 1]);
+    }
+
+    #[test]
+    fn a_plan_that_gives_out_more_than_there_is_is_not_followed() {
+        let plan: ThreadPlan = "step 0: 1 12, decoding 0\n".parse().unwrap();
+        let mut ranks = Ranks::new(2);
+        let first = ranks.permits.remove(0);
+        ranks.permits.insert(0, first.replaying(plan));
+        ranks.look_all(4);
+        assert_eq!(ranks.permits(), [4, 4]);
     }
 
     #[test]

@@ -35,6 +35,16 @@ impl ThreadPlan {
         Some(allotted)
     }
 
+    /// The same without what held while some rank was not there: what can be done again, and is read from a text.
+    #[must_use]
+    pub fn of_all(&self) -> Self {
+        let changes = self.changes.iter();
+        let of_all = changes.filter(|(_, allotted)| !allotted.loading.contains(&0));
+        Self {
+            changes: of_all.cloned().collect(),
+        }
+    }
+
     /// All changes with their steps.
     pub fn changes(&self) -> &[(u64, Allotted)] {
         &self.changes
@@ -112,6 +122,22 @@ mod tests {
         );
         assert_eq!(plan.to_string().parse(), Ok(plan));
         assert_eq!("".parse(), Ok(ThreadPlan::default()));
+    }
+
+    #[test]
+    fn what_held_while_a_rank_was_away_is_not_done_again() {
+        let mut plan = ThreadPlan::default();
+        plan.note(2, &allotted(&[4, 4]));
+        plan.note(4, &allotted(&[8, 0]));
+        plan.note(8, &allotted(&[6, 2]));
+        let steps = plan
+            .of_all()
+            .changes()
+            .iter()
+            .map(|(step, _)| *step)
+            .collect::<Vec<_>>();
+        assert_eq!(steps, [2, 8]);
+        assert_eq!(plan.of_all().to_string().parse(), Ok(plan.of_all()));
     }
 
     #[test]

@@ -5,24 +5,27 @@
 //! It is there where ranks of a host see each other's memory and nobody said how many threads one rank has. For each sample
 //! only how long it took is noted (`pace`); what came of it all is in `balance_stats`.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use foresee_config::shown;
 use foresee_core::threads::permits::{Permits, Shown};
-use foresee_core::threads::{Rule, Terms};
+use foresee_core::threads::{Rule, Terms, ThreadPlan};
 
 use super::balance_stats::{BalanceStats, Chronicle, Present};
+use super::error::JobError;
 use super::shared::Shared;
+use super::spec::JobSpec;
 use super::state::State;
 use super::wake::{Call, Wake};
 use crate::host::{Crews, Stepped};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
+use crate::trace;
 
 /// From one look to the next.
 const EVERY: Duration = Duration::from_millis(50);
-
-/// Looks between two plans: threads that were moved are to be of use before they are moved again.
-const PLANNED_EVERY: u64 = 4;
 
 struct Inner {
     permits: Option<Permits>,
@@ -32,16 +35,68 @@ struct Inner {
     stop: bool,
 }
 
+/// How threads of a host are planned in a job.
+pub(super) struct Rules {
+    /// Looks between two plans.
+    every: u64,
+    /// What an earlier job did.
+    replayed: Option<ThreadPlan>,
+    /// Where what was done is written in the end, by one rank of the host.
+    record: Option<PathBuf>,
+}
+
+impl Rules {
+    /// As the configuration has it; none where threads are not shared.
+    pub(super) fn of(spec: &JobSpec, crews: Option<&Arc<Crews>>) -> Result<Option<Self>, JobError> {
+        let Some(crews) = crews.filter(|_| spec.shares_threads()) else {
+            return Ok(None);
+        };
+        let balance = &spec.config.balance;
+        let first = crews.members.first().map_or(spec.rank, |rank| rank.0);
+        let of_host = |path: &Path| trace::path_of(path, first, spec.world);
+        let replayed = balance.replay.as_deref().map(of_host);
+        let looks = balance.every.as_secs_f64() / EVERY.as_secs_f64();
+        Ok(Some(Self {
+            every: (looks.round() as u64).max(1),
+            replayed: replayed.map(read_plan).transpose()?,
+            record: balance
+                .record
+                .as_deref()
+                .filter(|_| crews.place == 0)
+                .map(of_host),
+        }))
+    }
+}
+
+fn read_plan(path: PathBuf) -> Result<ThreadPlan, JobError> {
+    let text = std::fs::read_to_string(&path).map_err(|cause| cause.to_string());
+    let plan = text.and_then(|text| {
+        text.parse::<ThreadPlan>()
+            .map_err(|cause| cause.to_string())
+    });
+    plan.map_err(|cause| JobError::ThreadPlan { path, cause })
+}
+
+/// Whole or not at all.
+fn write_plan(path: &Path, plan: &ThreadPlan) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let beside = path.with_file_name(name);
+    std::fs::write(&beside, plan.to_string())?;
+    std::fs::rename(&beside, path)
+}
+
 /// The balancing of one job.
 pub(super) struct Balancing {
     crews: Arc<Crews>,
+    rules: Rules,
     inner: Mutex<Inner>,
     stopped: Condvar,
 }
 
 impl Balancing {
     /// Nothing is done before it is started.
-    pub(super) fn new(crews: Arc<Crews>) -> Self {
+    pub(super) fn new(crews: Arc<Crews>, rules: Rules) -> Self {
         let inner = Inner {
             permits: None,
             follows: 0,
@@ -51,6 +106,7 @@ impl Balancing {
         };
         Self {
             crews,
+            rules,
             inner: Mutex::new(inner),
             stopped: Condvar::new(),
         }
@@ -74,9 +130,21 @@ impl Balancing {
 
     /// Takes part no longer; the others see that at once.
     pub(super) fn close(&self) {
-        self.inner().stop = true;
+        let mut inner = self.inner();
+        let was_stopped = std::mem::replace(&mut inner.stop, true);
+        let plan = inner.chronicle.threads().of_all();
+        drop(inner);
         self.stopped.notify_all();
         self.crews.show(&Shown::default());
+        let record = self.rules.record.as_ref().filter(|_| !was_stopped);
+        if let Some((path, cause)) =
+            record.and_then(|path| Some((path, write_plan(path, &plan).err()?)))
+        {
+            let path = shown(path);
+            tracing::warn!(
+                "plan of threads {path}: {cause}; give balance.record a file that can be written"
+            );
+        }
     }
 
     /// What happened so far. `decoding`: what threads decode, as this rank measured it.
@@ -99,6 +167,7 @@ impl Balancing {
             permits, follows, ..
         } = &mut *inner;
         let place = self.crews.place;
+        let step = self.crews.own_steps();
         let apart = others.iter().enumerate().filter(|(at, _)| *at != place);
         let live = apart.filter(|(_, shown)| shown.is_live);
         let others_busy = live.map(|(_, shown)| shown.busy).sum();
@@ -112,12 +181,16 @@ impl Balancing {
             };
             let permits = permits.get_or_insert_with(|| {
                 let terms = Terms {
-                    every: PLANNED_EVERY,
+                    every: self.rules.every,
                     ..Terms::by(Rule::Foresee)
                 };
-                Permits::new(place, shown.brought, terms)
+                let permits = Permits::new(place, shown.brought, terms);
+                match &self.rules.replayed {
+                    Some(plan) => permits.replaying(plan.clone()),
+                    None => permits,
+                }
             });
-            let decided = permits.look(&all, state.crew.lanes.shareable_busy());
+            let decided = permits.look(&all, state.crew.lanes.shareable_busy(), step);
             let wake = state.permit(decided.permits);
             ((shown, decided, all), wake)
         });

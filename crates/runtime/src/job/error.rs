@@ -117,6 +117,17 @@ pub enum JobError {
         /// What the system said.
         cause: Arc<std::io::Error>,
     },
+    /// A plan of threads cannot be followed.
+    #[error(
+        "plan of threads {}: {cause}; give balance.replay what balance.record wrote",
+        shown(path)
+    )]
+    ThreadPlan {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
     /// A tier on disk cannot be used.
     #[error(transparent)]
     Disk(#[from] Arc<DiskError>),

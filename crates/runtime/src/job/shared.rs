@@ -7,7 +7,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::balancing::Balancing;
+use super::balancing::{Balancing, Rules};
 use super::chores::Chores;
 use super::outbox::Outbox;
 use super::pace::Pace;
@@ -87,6 +87,8 @@ pub(super) struct Parts {
     pub(super) state: State,
     pub(super) pool: Arc<Pool>,
     pub(super) grant: Grant,
+    /// How threads of the host are planned; none where they are not shared.
+    pub(super) rules: Option<Rules>,
 }
 
 impl Shared {
@@ -102,8 +104,8 @@ impl Shared {
             .transport
             .map(|way| Post::new(way, world, deadline, Arc::clone(&outbox)));
         let crews = parts.stores.arena.crews();
-        let crews = crews.filter(|_| parts.spec.shares_threads());
-        let balancing = crews.map(|crews| Balancing::new(Arc::clone(crews)));
+        let balancing = crews.zip(parts.rules);
+        let balancing = balancing.map(|(crews, rules)| Balancing::new(Arc::clone(crews), rules));
         let mut state = parts.state;
         state.pace = balancing.is_some().then(Pace::default);
         let shared = Arc::new_cyclic(|own| Self {

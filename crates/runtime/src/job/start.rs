@@ -16,6 +16,7 @@ use foresee_core::threads::window::Window;
 use foresee_core::units::Bytes;
 
 use super::allotment;
+use super::balancing::Rules;
 use super::consumer::Consumer;
 use super::course::Course;
 use super::dealings::Dealings;
@@ -267,6 +268,7 @@ impl Job {
             });
         }
         let reader = Reader::new(Arc::clone(&spec), looks(&spec, &stores));
+        let rules = Rules::of(&spec, stores.arena.crews())?;
         Shared::start(Parts {
             spec,
             stores,
@@ -280,6 +282,7 @@ impl Job {
             state,
             pool,
             grant,
+            rules,
         })
         .map_err(|cause| JobError::Threads {
             cause: Arc::new(cause),
