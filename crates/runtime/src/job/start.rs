@@ -122,14 +122,14 @@ impl Job {
     }
 
     /// Seeks its peers, and does not start.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn seek_peers(&self) -> Result<(), JobError> {
         let peers = self.peers().expect("it was given a way to them");
         self.open_for(&peers, &self.consumer())
     }
 
     /// What it opened, once it has met its peers.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn meets_peers(&self) -> Option<Arc<Stores>> {
         let peers = self.peers()?;
         let deadline = Instant::now() + Duration::from_secs(60);

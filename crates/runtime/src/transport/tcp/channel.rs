@@ -148,7 +148,7 @@ impl Channel {
         self.inner().stage == Stage::Open
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn inbox_bytes(&self) -> usize {
         self.inner().inbox_bytes
     }

@@ -308,7 +308,7 @@ impl Hub {
     }
 
     /// What is kept of channels that this rank never made.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn unopened_bytes(&self) -> usize {
         let state = self.state();
         let all = state.channels.values();

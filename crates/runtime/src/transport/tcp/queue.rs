@@ -133,7 +133,7 @@ impl Queue {
     }
 
     /// How many frames wait.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn len(&self) -> usize {
         self.small.len() + self.large.len()
     }
