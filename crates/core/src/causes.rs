@@ -101,22 +101,17 @@ impl Causes {
     /// Seconds by the names of origins.
     pub fn by_name(&self) -> BTreeMap<String, f64> {
         let fixed = [
-            ("source", self.source),
-            ("peer", self.peer),
-            ("host_peer", self.host_peer),
-            ("preprocess", self.preprocess),
+            (Cause::Source, self.source),
+            (Cause::Peer, self.peer),
+            (Cause::HostPeer, self.host_peer),
+            (Cause::Preprocess, self.preprocess),
         ];
-        let tiers = self
-            .tiers
-            .iter()
-            .enumerate()
+        let tiers = (0..).map(TierId).zip(self.tiers.iter().copied());
+        let tiers = tiers
             .skip(1)
-            .map(|(tier, &stall)| (format!("tier{tier}"), stall));
-        fixed
-            .into_iter()
-            .map(|(name, stall)| (name.to_owned(), stall))
-            .chain(tiers)
-            .collect()
+            .map(|(tier, stall)| (Cause::Tier(tier), stall));
+        let all = fixed.into_iter().chain(tiers);
+        all.map(|(cause, stall)| (cause.name(), stall)).collect()
     }
 
     /// A stall divided by what ranks waited for, by the names of origins. What a rank loses at the end of a step to one

@@ -184,10 +184,11 @@ pub(crate) fn open(
         }
         return real();
     }
-    match call.find(session, first_looking(session)) {
+    let looking = first_looking(session);
+    match call.find(session, looking) {
         // A child of `vfork` would write down its descriptors in its parent's memory.
         Found::File(_) | Found::Folder(_) if !session::is_own_memory() => real(),
-        Found::File(covered) if first_looking(session) == Looking::Remembered => {
+        Found::File(covered) if looking == Looking::Remembered => {
             open_remembered(session, call, covered, real)
         }
         Found::File(covered) => open_file(session, call, covered, real),

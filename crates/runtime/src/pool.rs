@@ -9,6 +9,7 @@
 use crate::sync::atomic::AtomicPtr;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, whole};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use foresee_config::Config;
@@ -370,17 +371,14 @@ fn most_urgent_first(jobs: Vec<Arc<dyn Work>>) -> Vec<Arc<dyn Work>> {
 }
 
 impl Inner {
-    /// As many threads as the job that wants most.
+    /// As many threads as the job that wants most, of each consumer.
     fn wanted(&self) -> usize {
-        let most_of_consumer = |at: usize| {
-            let job = &self.jobs[at];
-            let mut others = self.jobs.iter().enumerate();
-            others.all(|(other, its)| {
-                its.consumer != job.consumer || (its.threads, at) <= (job.threads, other)
-            })
-        };
-        let counted = (0..self.jobs.len()).filter(|at| most_of_consumer(*at));
-        counted.map(|at| self.jobs[at].threads as usize).sum()
+        let mut most: BTreeMap<u32, u32> = BTreeMap::new();
+        for job in &self.jobs {
+            let most = most.entry(job.consumer).or_default();
+            *most = job.threads.max(*most);
+        }
+        most.values().map(|threads| *threads as usize).sum()
     }
 
     /// No job gets more threads than there are.

@@ -73,7 +73,7 @@ impl Decodes {
 }
 
 /// Sizes within a factor of two are a class.
-fn class_number(bytes: Bytes) -> u32 {
+pub(super) fn class_number(bytes: Bytes) -> u32 {
     bytes.0.max(1).ilog2()
 }
 

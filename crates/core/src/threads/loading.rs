@@ -3,6 +3,7 @@
 //! much a thread gets of the source depends on how many threads there are in all, not on this rank's alone.
 
 use super::Decoding;
+use super::decoding::class_number;
 use crate::ids::{Rank, TierId};
 use crate::model::{Model, Origin, SourceLoad};
 use crate::tally::Count;
@@ -79,7 +80,7 @@ pub struct Crowd {
 impl Need {
     /// Another sample, and where it comes from.
     pub fn add(&mut self, origin: Origin, bytes: Bytes) {
-        let class = bytes.0.max(1).ilog2() as usize;
+        let class = class_number(bytes) as usize;
         if self.sizes.len() <= class {
             self.sizes.resize(class + 1, Count::default());
         }

@@ -54,10 +54,6 @@ pub(super) fn missing<T: Failure>() -> T {
 macro_rules! hooks {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty, |$next:ident| $body:block)*) => { $(
         /// C's function of this name.
-        #[allow(
-            clippy::undocumented_unsafe_blocks,
-            reason = "one note, before the table of hooks, is for all calls of the next library"
-        )]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
             static NEXT: $crate::hooks::next::Next = $crate::hooks::next::Next::new(
@@ -68,7 +64,9 @@ macro_rules! hooks {
             );
             let Some(found) = NEXT.get() else { return $crate::hooks::next::missing() };
             // SAFETY: what the C library has under this name takes and returns these types.
-            let $next: unsafe extern "C" fn($($type),*) -> $ret = unsafe { std::mem::transmute(found) };
+            let real: unsafe extern "C" fn($($type),*) -> $ret = unsafe { std::mem::transmute(found) };
+            // SAFETY: it is the program's own call, with what the program gave; see the table for what else it may be.
+            let $next = |$($arg: $type),*| -> $ret { unsafe { real($($arg),*) } };
             $body
         }
     )* };
