@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock, fstat};
 
 use crate::asking::{self, Asked, RUN_NAME_BYTES_MAX};
-use crate::copying::{Skip, Wanted};
+use crate::copying::{Skip, Wanted, Witness};
 use crate::folder;
 use crate::key::{self, Identity, Key};
 use crate::serving::{Served, is_over, next};
@@ -293,6 +293,7 @@ fn carry_out(order: &Order, stop: &AtomicBool) {
         source: order.source.as_fd(),
         identity,
         key: order.key,
+        witness: Witness::Storage,
         stop,
     });
 }

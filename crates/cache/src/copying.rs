@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{
     Advice, AtFlags, CWD, FlockOperation, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps,
-    fadvise, flock, futimens, ioctl_getflags, ioctl_setflags, mkdirat, openat, readlinkat,
+    fadvise, flock, fstat, futimens, ioctl_getflags, ioctl_setflags, mkdirat, openat, readlinkat,
     renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, pread, retry_on_intr, write};
@@ -64,6 +64,16 @@ impl From<NoRoom> for Skip {
     }
 }
 
+/// Whose word it is that a file did not change while it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Witness {
+    /// What the kernel knows of it. Others may have changed a file on a network meanwhile: that shows to whoever asks the storage, and
+    /// nobody may be given this copy who has not asked it since.
+    Kernel,
+    /// What the storage says when all of it was read.
+    Storage,
+}
+
 /// What is to be copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
@@ -73,8 +83,21 @@ pub struct Wanted<'a> {
     pub identity: Identity,
     /// What its copy will be named by.
     pub key: Key,
+    /// Whose word it is that it did not change meanwhile.
+    pub witness: Witness,
     /// Set when nobody wants it any more; looked at between pieces.
     pub stop: &'a AtomicBool,
+}
+
+impl Wanted<'_> {
+    /// Whether the file is still what it was.
+    fn is_same(&self) -> rustix::io::Result<bool> {
+        let now = match self.witness {
+            Witness::Kernel => Identity::of(&fstat(self.source)?),
+            Witness::Storage => Look::at_open(self.source)?.identity(),
+        };
+        Ok(now == self.identity)
+    }
 }
 
 /// For who is never stopped.
@@ -197,8 +220,7 @@ fn write_copy(tier: &Tier, into: BorrowedFd<'_>, wanted: Wanted<'_>) -> Result<(
     // Before the bytes are there, as all that can be done.
     let path = path_of(wanted.source);
     let checksum = pump(wanted, into)?;
-    let now = Look::at_open(wanted.source).map_err(failed)?;
-    if now.identity() != wanted.identity {
+    if !wanted.is_same().map_err(failed)? {
         return Err(Skip::Changed);
     }
     // A descriptor of a copy is told from others by it (the library's slots).

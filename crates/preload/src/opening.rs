@@ -7,7 +7,7 @@
 
 use std::ffi::CStr;
 
-use foresee_cache::copying::{self, GOES_ON, Skip, Wanted};
+use foresee_cache::copying::{self, GOES_ON, Skip, Wanted, Witness};
 use foresee_cache::counters::{By, Count, Origin};
 use foresee_cache::key::Key;
 use foresee_cache::look::Look;
@@ -231,21 +231,40 @@ fn open_file(
     }
     let is_in_vain = match others_copy(session, covered) {
         Waited::Nobody => false,
-        Waited::There => {
-            if let Some(copy) = open_copy(session, call.flags, covered) {
-                return Some(copy);
-            }
-            false
-        }
+        Waited::There => return open_others(session, call, real),
         Waited::InVain => true,
     };
     let opened = real()?;
-    if !is_in_vain && place(session, opened.as_fd(), covered).is_some() {
-        // Closed first, so that the copy gets its number.
-        drop(opened);
-        return open_made(session, call, covered, real);
+    let placed = if is_in_vain {
+        None
+    } else {
+        place(session, opened.as_fd(), covered)
+    };
+    // Closed before a copy is opened, so that it gets its number.
+    match placed {
+        None => Some(at_source(session, call, covered, opened)),
+        Some(Placed::Here(_)) => {
+            drop(opened);
+            open_made(session, call, covered, real)
+        }
+        Some(Placed::Elsewhere) => {
+            drop(opened);
+            open_others(session, call, real)
+        }
     }
-    Some(at_source(session, call, covered, opened))
+}
+
+/// Opens a copy that somebody else has made since the file was looked at. It may have been changed while they read it, and only
+/// the storage knows ([`Witness::Kernel`]).
+fn open_others(
+    session: &Session,
+    call: Call<'_>,
+    real: impl Fn() -> Option<OwnedFd>,
+) -> Option<OwnedFd> {
+    match call.find(session, Looking::Afresh) {
+        Found::File(covered) => open_made(session, call, covered, real),
+        Found::Folder(_) | Found::Other => real(),
+    }
 }
 
 /// Opens a copy that has just been made.
@@ -259,8 +278,8 @@ fn open_made(
         .or_else(|| Some(at_source(session, call, covered, real()?)))
 }
 
-/// How a file is looked at first. What the kernel remembers tells whether there may be a copy; if there is none, the file is compared
-/// with the storage's word once, when all of it is read, instead of before and after.
+/// How a file is looked at first. What the kernel remembers tells whether there may be a copy. If there is none, the program gets
+/// what it would have got without us, and so does its copy: the storage is asked before anybody is given that.
 fn first_looking(session: &Session) -> Looking {
     let settings = session.run.settings();
     if settings.are_looks_remembered && settings.validation == Validation::Always {
@@ -282,8 +301,6 @@ fn open_remembered(
         match place(session, opened.as_fd(), covered) {
             None => return Some(at_source(session, call, covered, opened)),
             Some(Placed::Here(_)) => {
-                // When all of it was read.
-                session.stripe().count(Count::Looks);
                 drop(opened);
                 return open_made(session, call, covered, real);
             }
@@ -382,6 +399,10 @@ fn place(session: &Session, source: BorrowedFd<'_>, covered: Covered) -> Option<
         source,
         identity: covered.look.identity(),
         key: covered.key,
+        witness: match first_looking(session) {
+            Looking::Afresh => Witness::Storage,
+            Looking::Remembered => Witness::Kernel,
+        },
         stop: &GOES_ON,
     };
     let placed = session.cache.place(wanted);
@@ -440,32 +461,44 @@ pub(crate) fn stream(session: &Session, call: Call<'_>) -> Stream {
     let Found::File(covered) = call.find(session, Looking::Afresh) else {
         return Stream::Other;
     };
-    let tiers = session.cache.tiers();
-    let find = || copying::find(tiers, covered.key);
-    if let Some(tier) = find() {
-        return Stream::Copy { tier, covered };
+    if let Some(copy) = stream_of_copy(session, covered) {
+        return copy;
     }
     match others_copy(session, covered) {
         Waited::Nobody => {}
-        Waited::There => {
-            if let Some(tier) = find() {
-                return Stream::Copy { tier, covered };
-            }
-        }
+        Waited::There => return stream_of_others(session, call),
         Waited::InVain => return Stream::Source(covered),
     }
     let size_bytes = covered.look.size_bytes;
     let path = || coverage::trusted_key(call.path.to_bytes());
-    if size_bytes <= SMALL_BYTES && session.cache.makes_room(size_bytes, covered.key, path) {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(call.folder(), call.path, flags, rustix::fs::Mode::empty());
-        if opened.is_ok_and(|source| place(session, source.as_fd(), covered).is_some())
-            && let Some(tier) = find()
-        {
-            return Stream::Copy { tier, covered };
-        }
+    if size_bytes > SMALL_BYTES || !session.cache.makes_room(size_bytes, covered.key, path) {
+        return Stream::Source(covered);
     }
-    Stream::Source(covered)
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(call.folder(), call.path, flags, rustix::fs::Mode::empty());
+    let Ok(source) = opened else {
+        return Stream::Source(covered);
+    };
+    match place(session, source.as_fd(), covered) {
+        None => Stream::Source(covered),
+        Some(Placed::Here(_)) => {
+            stream_of_copy(session, covered).unwrap_or(Stream::Source(covered))
+        }
+        Some(Placed::Elsewhere) => stream_of_others(session, call),
+    }
+}
+
+fn stream_of_copy(session: &Session, covered: Covered) -> Option<Stream> {
+    let tier = copying::find(session.cache.tiers(), covered.key)?;
+    Some(Stream::Copy { tier, covered })
+}
+
+/// As [`open_others`].
+fn stream_of_others(session: &Session, call: Call<'_>) -> Stream {
+    match call.find(session, Looking::Afresh) {
+        Found::File(covered) => stream_of_copy(session, covered).unwrap_or(Stream::Source(covered)),
+        Found::Folder(_) | Found::Other => Stream::Other,
+    }
 }
 
 /// Writes down the descriptor of a stream: it never moves, as what was read ahead is of its place.

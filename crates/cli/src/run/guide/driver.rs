@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use foresee_cache::copying::{self, Copied, Skip, Wanted};
+use foresee_cache::copying::{self, Copied, Skip, Wanted, Witness};
 use foresee_cache::counters::Count;
 use foresee_cache::key::Identity;
 use foresee_cache::serving::{Served, is_over, next};
@@ -361,6 +361,7 @@ fn bring(file: &File, served: &Served, stop: &AtomicBool) -> bool {
         source: source.as_fd(),
         identity,
         key: file.key,
+        witness: Witness::Storage,
         stop,
     });
     if let Ok(Copied::Here(_)) = copied {
