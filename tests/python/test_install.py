@@ -20,12 +20,12 @@ def installed(tmp_path_factory) -> Path:
     pytest.importorskip("maturin", reason="the Python package maturin is missing")
     target = tmp_path_factory.mktemp("installed")
     scripts = str(Path(sys.executable).parent)
-    # The debug build that `make test` has made is used again. Not `--offline`: cargo wants to know of every crate of
+    # The debug build that `make test` has made is used again, so with the features that it has for tests. Not `--offline`: cargo wants to know of every crate of
     # Cargo.lock, also those of other systems, and no build for this one has fetched those.
     environment = {
         **os.environ,
         "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
-        "MATURIN_PEP517_ARGS": "--profile=dev --locked",
+        "MATURIN_PEP517_ARGS": "--profile=dev --locked --features=foresee-runtime/testing",
         "CARGO_TARGET_DIR": str(ROOT / os.environ.get("CARGO_TARGET_DIR", "target")),
     }
     options = ("--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--disable-pip-version-check")
