@@ -136,6 +136,18 @@ impl Need {
         Seconds(local + peers + part(&costs.source, self.source.reads as f64))
     }
 
+    /// Whether such samples were ever measured, wherever they come from; also where there are none.
+    pub fn is_measured(&self, costs: &Costs) -> bool {
+        let parts = [
+            (self.local_samples > 0, costs.local),
+            (self.peer_samples > 0, costs.peers),
+            (self.source.reads > 0, costs.source),
+        ];
+        parts
+            .iter()
+            .all(|(has_some, mean)| !has_some || mean.get().is_some())
+    }
+
     /// How long one thread decodes it while so many are at work on the host.
     pub fn decoding(&self, decoding: &Decoding, threads: u32) -> Seconds {
         let there = self.sizes.iter().filter(|size| size.reads > 0);
@@ -254,10 +266,14 @@ mod tests {
         let mut costs = Costs::default();
         need.add(Origin::Source, Bytes(1));
         near(need.measured(&costs), 0.0);
+        assert!(!need.is_measured(&costs) && Need::default().is_measured(&costs));
         costs.note(Origin::Source, Seconds(0.02));
+        assert!(need.is_measured(&costs));
         costs.note(Origin::Source, Seconds(0.04));
-        costs.note(Origin::Tier(tier), Seconds(0.001));
         need.add(Origin::Tier(tier), Bytes(1));
+        assert!(!need.is_measured(&costs), "one origin is not enough");
+        costs.note(Origin::Tier(tier), Seconds(0.001));
+        assert!(need.is_measured(&costs));
         need.add(Origin::Tier(tier), Bytes(1));
         near(need.measured(&costs), 0.032);
         for _ in 0..500 {

@@ -7,7 +7,7 @@ use std::fmt;
 use foresee_core::causes::Cause;
 use foresee_core::ids::Rank;
 use foresee_core::steps::{Steps, is_late};
-use foresee_core::threads::permits::Shown;
+use foresee_core::threads::permits::{self, Shown};
 use foresee_core::threads::{Allotted, ThreadPlan};
 use foresee_core::units::Seconds;
 use serde::Serialize;
@@ -127,13 +127,9 @@ impl Chronicle {
             }
             self.next_step += 1;
         }
-        let plans = all.iter().map(|shown| &shown.plan);
-        let newest = plans.max_by_key(|plan| plan.generation);
-        if let Some(plan) = newest.filter(|plan| plan.generation > 0)
-            && self.threads.changes().len() < CHANGES_MAX
-        {
+        if self.threads.changes().len() < CHANGES_MAX {
             let allotted = Allotted {
-                loading: plan.threads.clone(),
+                loading: permits::told(all),
                 decoding: 0,
             };
             self.threads.note(own_steps, &allotted);

@@ -60,6 +60,12 @@ impl Pace {
         (self.at_work.round() as u32).max(1)
     }
 
+    /// Whether all that is said of it was measured: how long such samples take, and the trainer. Before the trainer has had a
+    /// batch nobody knows how much of it there is in a step.
+    fn is_measured(&self, need: &Need) -> bool {
+        self.trains.get().is_some() && need.is_measured(&self.costs)
+    }
+
     /// How long one thread would be busy with it.
     fn work(&self, need: &Need) -> Seconds {
         let decoding = self.decodes.fit();
@@ -82,6 +88,7 @@ impl State {
             queued: need.samples(),
             work: pace.work(&need),
             train: Seconds(trains.0 * LOOKED_AHEAD as f64),
+            is_measured: pace.is_measured(&need),
             busy,
             follows,
             plan: Plan::default(),
