@@ -40,19 +40,19 @@ pub struct Mean {
 }
 
 /// What was noted longer ago than so many times hardly counts.
-pub(super) const REMEMBERED: u32 = 32;
+const REMEMBERED: u32 = 32;
 
 impl Mean {
     /// Another one.
     #[inline]
-    pub fn note(&mut self, value: Seconds) {
+    pub fn note(&mut self, value: f64) {
         self.number = (self.number + 1).min(REMEMBERED);
-        self.mean += (value.0 - self.mean) / f64::from(self.number);
+        self.mean += (value - self.mean) / f64::from(self.number);
     }
 
     /// None before the first.
-    pub fn get(&self) -> Option<Seconds> {
-        (self.number > 0).then_some(Seconds(self.mean))
+    pub fn get(&self) -> Option<f64> {
+        (self.number > 0).then_some(self.mean)
     }
 }
 
@@ -61,9 +61,9 @@ impl Costs {
     #[inline]
     pub fn note(&mut self, origin: Origin, took: Seconds) {
         match origin {
-            Origin::Tier(_) | Origin::HostPeer { .. } => self.local.note(took),
-            Origin::Peer { .. } => self.peers.note(took),
-            Origin::Source => self.source.note(took),
+            Origin::Tier(_) | Origin::HostPeer { .. } => self.local.note(took.0),
+            Origin::Peer { .. } => self.peers.note(took.0),
+            Origin::Source => self.source.note(took.0),
         }
     }
 }
@@ -130,7 +130,7 @@ impl Need {
 
     /// How long one thread is busy with it, by what such samples cost so far; nothing for what was never measured.
     pub fn measured(&self, costs: &Costs) -> Seconds {
-        let part = |mean: &Mean, samples: f64| mean.get().unwrap_or_default().0 * samples;
+        let part = |mean: &Mean, samples: f64| mean.get().unwrap_or_default() * samples;
         let local = part(&costs.local, f64::from(self.local_samples));
         let peers = part(&costs.peers, f64::from(self.peer_samples));
         Seconds(local + peers + part(&costs.source, self.source.reads as f64))

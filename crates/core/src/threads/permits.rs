@@ -63,6 +63,8 @@ pub struct Permits {
     /// What an earlier job did.
     replayed: Option<ThreadPlan>,
     made: Plan,
+    /// The highest generation that was ever seen.
+    seen: u64,
     /// Who lived at the last look.
     lived: Vec<bool>,
     looks: u64,
@@ -97,6 +99,7 @@ impl Permits {
             balance: Balance::new(terms),
             replayed: None,
             made: Plan::default(),
+            seen: 0,
             lived: Vec::new(),
             looks: 0,
         }
@@ -115,6 +118,7 @@ impl Permits {
     pub fn look(&mut self, all: &[Shown], busy: u32, step: u64) -> Decided {
         self.looks += 1;
         let newest = newest(all.iter().map(|shown| &shown.plan).chain([&self.made]));
+        self.seen = self.seen.max(newest.generation);
         let planner = all.iter().position(|shown| shown.is_live);
         let made = if planner == Some(self.place) {
             self.plan(all, &newest, step)
@@ -124,19 +128,12 @@ impl Permits {
             self.lived.clear();
             None
         };
-        let live = all.iter().enumerate().filter(|(_, shown)| shown.is_live);
-        let shown = live.map(|(place, shown)| {
-            if place == self.place {
-                &self.made
-            } else {
-                &shown.plan
-            }
-        });
-        let plan = shown.max_by_key(|plan| plan.generation).cloned();
-        if let Some(plan) = plan.filter(|plan| plan.generation > 0) {
-            self.follow(&plan, all, busy);
-        } else if newest.generation == 0 {
+        let newest = made.clone().unwrap_or(newest);
+        if self.seen == 0 {
             self.held = all[self.place].brought.max(1);
+        } else if newest.generation == self.seen && is_shown(&newest, all) {
+            // Else a newer one is being shown, or about to come, and older ones are over.
+            self.follow(&newest, all, busy);
         }
         Decided {
             permits: self.held,
@@ -181,11 +178,12 @@ impl Permits {
             }
             None => self.balanced(all, newest)?,
         };
-        if threads == told_by(newest, all) {
+        if newest.generation == self.seen && threads == told_by(newest, all) {
             return None;
         }
+        self.seen = self.next_generation(all.len());
         self.made = Plan {
-            generation: self.next_generation(newest.generation, all.len()),
+            generation: self.seen,
             threads,
         };
         Some(self.made.clone())
@@ -193,8 +191,8 @@ impl Permits {
 
     /// A higher one, which no other rank gives to a plan of its own: one that was stopped while it planned may go on after
     /// another has planned.
-    fn next_generation(&self, newest: u64, ranks: usize) -> u64 {
-        let round = newest / ranks as u64 + 1;
+    fn next_generation(&self, ranks: usize) -> u64 {
+        let round = self.seen / ranks as u64 + 1;
         round * ranks as u64 + self.place as u64
     }
 
@@ -246,6 +244,12 @@ impl Permits {
         };
         Some(all.iter().map(of_place).collect())
     }
+}
+
+/// Whether the rank that made a plan lives: by its generation, which is one of its own.
+fn is_shown(plan: &Plan, all: &[Shown]) -> bool {
+    let maker = plan.generation % all.len() as u64;
+    all[maker as usize].is_live
 }
 
 fn newest<'a>(plans: impl Iterator<Item = &'a Plan>) -> Plan {
@@ -418,6 +422,151 @@ mod tests {
     }
 
     #[test]
+    fn before_all_have_measured_each_has_what_it_brought() {
+        let mut ranks = Ranks::new(4);
+        for shown in &mut ranks.shown {
+            shown.is_measured = false;
+            shown.train = Seconds::ZERO;
+            shown.work = Seconds::ZERO;
+        }
+        ranks.look_all(3);
+        // The first one to measure looks late beside ranks that know of no work.
+        ranks.shown[0].is_measured = true;
+        ranks.shown[0].work = Seconds(2.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [4; 4]);
+        for shown in &mut ranks.shown {
+            shown.is_measured = true;
+            shown.work = Seconds(2.0);
+        }
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [4; 4]);
+        assert_eq!(ranks.shown[0].plan, Plan::default(), "nothing to be told");
+        ranks.shown[3].work = Seconds(9.0);
+        ranks.look_all(3);
+        assert!(ranks.permits()[3] > 4, "{:?}", ranks.permits());
+    }
+
+    #[test]
+    fn before_a_plan_who_finds_that_it_needs_more_threads_has_them() {
+        let mut ranks = Ranks::new(2);
+        ranks.shown[1].is_measured = false;
+        ranks.look_all(1);
+        for shown in &mut ranks.shown {
+            shown.brought = 9;
+        }
+        ranks.look_all(1);
+        assert_eq!(ranks.permits(), [9, 9]);
+    }
+
+    #[test]
+    fn who_comes_late_has_what_it_brought_from_the_start() {
+        let mut ranks = Ranks::new(3);
+        ranks.shown[2].is_live = false;
+        ranks.shown[0].work = Seconds(9.0);
+        ranks.look_all(3);
+        let before = ranks.permits();
+        assert!(before[0] > BROUGHT, "{before:?}");
+        ranks.shown[2].is_live = true;
+        ranks.shown[2].is_measured = false;
+        // It looks before whoever plans has seen it.
+        ranks.look(2, 0);
+        assert_eq!(ranks.permits(), before);
+        assert_eq!(before[2], BROUGHT);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), before, "nothing is known of it");
+        assert_eq!(ranks.shown[0].plan.threads, before);
+        ranks.shown[2].is_measured = true;
+        ranks.look_all(3);
+        assert!(ranks.permits()[0] > before[0], "it has threads to spare");
+    }
+
+    #[test]
+    fn a_rank_that_never_measures_keeps_its_own_and_holds_up_nobody() {
+        let mut ranks = Ranks::new(3);
+        ranks.shown[0].is_measured = false;
+        ranks.shown[0].train = Seconds::ZERO;
+        ranks.shown[2].work = Seconds(9.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [4, 1, 7]);
+        // Who has nothing left to do, and knows it, has threads for the others.
+        ranks.shown[0].is_measured = true;
+        ranks.shown[0].train = Seconds(1.0);
+        ranks.shown[0].work = Seconds::ZERO;
+        ranks.shown[0].queued = 0;
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [1, 1, 9]);
+    }
+
+    #[test]
+    fn who_meets_what_it_has_not_measured_keeps_the_threads_that_it_has() {
+        let mut ranks = Ranks::new(3);
+        ranks.shown[2].work = Seconds(20.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [1, 1, 10]);
+        ranks.shown[2].is_measured = false;
+        ranks.shown[2].work = Seconds::ZERO;
+        ranks.shown[0].work = Seconds(9.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [1, 1, 10]);
+        // Of what it has, a part was brought by a rank that goes.
+        ranks.shown[1].is_live = false;
+        ranks.look_all(3);
+        let permits = ranks.permits();
+        assert_eq!((permits[0], permits[2]), (BROUGHT, BROUGHT));
+    }
+
+    #[test]
+    fn plans_of_two_ranks_are_told_apart() {
+        let mut ranks = Ranks::new(3);
+        for seen in 0..10 {
+            let next = ranks.permits.iter_mut().map(|permits| {
+                permits.seen = seen;
+                permits.next_generation(3)
+            });
+            let next: Vec<u64> = next.collect();
+            assert!(next.iter().all(|generation| *generation > seen));
+            assert!(next[0] != next[1] && next[1] != next[2] && next[2] != next[0]);
+        }
+    }
+
+    #[test]
+    fn a_plan_that_is_being_shown_is_not_taken_for_none() {
+        let mut ranks = Ranks::new(3);
+        ranks.shown[2].work = Seconds(20.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [1, 1, 10]);
+        let shown = std::mem::take(&mut ranks.shown[0].plan);
+        ranks.look(1, 0);
+        ranks.look(2, 0);
+        assert_eq!(ranks.permits(), [1, 1, 10]);
+        // Who was showing it is gone for good: another one follows, newer than what nobody can see any more.
+        ranks.shown[0].is_live = false;
+        ranks.look_all(3);
+        assert!(ranks.shown[1].plan.generation > shown.generation);
+        assert_eq!(ranks.permits()[1..].iter().sum::<u32>(), 2 * BROUGHT);
+    }
+
+    #[test]
+    fn a_plan_from_before_another_planned_is_over() {
+        let mut ranks = Ranks::new(3);
+        // The first is away for a while, and the second plans.
+        ranks.shown[0].is_live = false;
+        ranks.shown[2].work = Seconds(20.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits()[1..], [1, 7]);
+        ranks.shown[0].is_live = true;
+        ranks.shown[2].work = Seconds(1.0);
+        ranks.shown[1].work = Seconds(20.0);
+        ranks.look_all(4);
+        assert_eq!(ranks.permits(), [1, 10, 1]);
+        // The first is gone, and the second has not seen that: its own plan of then gives nobody anything.
+        ranks.shown[0].is_live = false;
+        ranks.look(2, 0);
+        assert_eq!(ranks.permits(), [1, 10, 1]);
+    }
+
+    #[test]
     fn nobody_has_more_before_others_have_less() {
         let mut ranks = Ranks::new(2);
         ranks.look_all(2);
@@ -501,12 +650,15 @@ mod tests {
 
     #[test]
     fn a_plan_that_gives_out_more_than_there_is_is_not_followed() {
-        let plan: ThreadPlan = "step 0: 1 12, decoding 0\n".parse().unwrap();
-        let mut ranks = Ranks::new(2);
-        let first = ranks.permits.remove(0);
-        ranks.permits.insert(0, first.replaying(plan));
-        ranks.look_all(4);
-        assert_eq!(ranks.permits(), [4, 4]);
+        for given in ["1 12", "4294967295 2"] {
+            let text = format!("step 0: {given}, decoding 0\n");
+            let plan: ThreadPlan = text.parse().unwrap();
+            let mut ranks = Ranks::new(2);
+            let first = ranks.permits.remove(0);
+            ranks.permits.insert(0, first.replaying(plan));
+            ranks.look_all(4);
+            assert_eq!(ranks.permits(), [4, 4]);
+        }
     }
 
     #[test]
@@ -526,10 +678,20 @@ mod tests {
                 match draw(10) {
                     0 => ranks.shown[place].work = Seconds(draw(20) as f64 / 2.0),
                     1 => ranks.shown[place].queued = draw(50) as u32,
-                    _ => ranks.look(place, draw(12) as u32),
+                    2 => ranks.shown[place].is_measured = draw(2) > 0,
+                    3 if draw(8) == 0 => ranks.shown[place].is_live = false,
+                    _ => {
+                        // Who was stopped looks first thing when it goes on: until then it does not know what it missed.
+                        let was_live = std::mem::replace(&mut ranks.shown[place].is_live, true);
+                        let busy = if was_live { draw(12) } else { 0 };
+                        ranks.look(place, busy as u32);
+                    }
                 }
                 let most = BROUGHT * number as u32;
                 assert!(ranks.held_by_the_living() <= most, "{:?}", ranks.held);
+            }
+            for shown in &mut ranks.shown {
+                shown.is_live = true;
             }
             ranks.look_all(4);
             let permits = ranks.permits();

@@ -189,7 +189,7 @@ impl Chronicle {
             threads: present.threads,
             steps: self.steps.number(),
             imbalanced_steps: self.steps.imbalanced(),
-            late: self.steps.late().to_vec(),
+            late: self.late_by.iter().map(times).collect(),
             late_by: self.late_by.clone(),
             late_steps: self.late_steps.iter().cloned().collect(),
             waited_s: self.waited.iter().map(|waited| waited.0).collect(),
@@ -203,6 +203,10 @@ impl Chronicle {
             decoding,
         }
     }
+}
+
+fn times(by_cause: &BTreeMap<String, u64>) -> u64 {
+    by_cause.values().sum()
 }
 
 impl fmt::Display for BalanceStats {
@@ -220,7 +224,7 @@ impl fmt::Display for BalanceStats {
         }
         let ranks = self.members.iter().zip(&self.late_by);
         for (rank, causes) in ranks.filter(|(_, causes)| !causes.is_empty()) {
-            let times: u64 = causes.values().sum();
+            let times = times(causes);
             let causes = causes
                 .iter()
                 .map(|(cause, times)| format!("{cause} {times}"));

@@ -48,7 +48,7 @@ impl Pace {
 
     /// The trainer took so long with a batch.
     pub(super) fn trained(&mut self, took: Seconds) {
-        self.trains.note(took);
+        self.trains.note(took.0);
     }
 
     /// So many threads of the host are at work at this moment.
@@ -81,13 +81,13 @@ impl State {
         let busy = self.crew.lanes.shareable_busy();
         pace.note_at_work(others_busy + busy);
         let need = self.need(&mut pace);
-        let trains = pace.trains.get().unwrap_or_default();
+        let trains_s = pace.trains.get().unwrap_or_default();
         let shown = Shown {
             is_live: true,
             brought: self.crew.lanes.own_threads(),
             queued: need.samples(),
             work: pace.work(&need),
-            train: Seconds(trains.0 * LOOKED_AHEAD as f64),
+            train: Seconds(trains_s * LOOKED_AHEAD as f64),
             is_measured: pace.is_measured(&need),
             busy,
             follows,
