@@ -19,6 +19,7 @@ fn demands(step: u64) -> impl Fn(Division) -> Vec<Demand> {
                 work: Seconds(4.0 + 0.5 * part as f64),
                 decode: Seconds(1.6 / f64::from(division.decoding.max(1))),
                 queued: 8 + part as u32,
+                least: 1,
                 most: 64,
             }
         };

@@ -16,6 +16,7 @@ fn demand() -> impl Strategy<Value = Demand> {
         work: Seconds(f64::from(work) / 10.0),
         decode: Seconds(f64::from(decode) / 10.0),
         queued,
+        least: 1,
         most,
     })
 }

@@ -13,6 +13,8 @@
 //!   later, so what is given early is never wrong: no other allotment has a better score. In the end each gives back what
 //!   does not make the host later.
 
+use std::ops::RangeInclusive;
+
 use crate::units::Seconds;
 
 /// What a rank has before it.
@@ -24,7 +26,9 @@ pub struct Demand {
     pub decode: Seconds,
     /// Samples that are asked for and not staged.
     pub queued: u32,
-    /// More threads than this are of no use to it; at least one.
+    /// It has so many threads whatever comes; at least one.
+    pub least: u32,
+    /// More threads than this are of no use to it; at least as many as it has whatever comes.
     pub most: u32,
 }
 
@@ -32,6 +36,11 @@ impl Demand {
     /// How long it takes with so many threads.
     pub fn takes(&self, threads: u32) -> Seconds {
         self.work / f64::from(threads.max(1)) + self.decode
+    }
+
+    /// Fewer threads than this it never has.
+    fn fewest(&self) -> u32 {
+        self.least.max(1)
     }
 }
 
@@ -91,8 +100,8 @@ impl Score {
 /// Within so small a part of a step of training the paper's search looks no further.
 const TAU: f64 = 0.01;
 
-/// Threads by rank: at least one each, at most those that are of use to it, and at most the host's in all, if it has one for
-/// each rank.
+/// Threads by rank: at least those that it has whatever comes, at most those that are of use to it, and at most the host's in
+/// all, if it has the former for each rank.
 pub fn allot(demands: &[Demand], host: Host, rule: Rule) -> Vec<u32> {
     let by_queue = by_queue(demands, host.threads);
     let is_late = |(demand, threads): (&Demand, &u32)| demand.takes(*threads) > host.train;
@@ -105,10 +114,15 @@ pub fn allot(demands: &[Demand], host: Host, rule: Rule) -> Vec<u32> {
     }
 }
 
+/// What each rank has whatever comes.
+fn fewest(demands: &[Demand]) -> Vec<u32> {
+    demands.iter().map(Demand::fewest).collect()
+}
+
 /// In proportion to what is queued.
 pub fn by_queue(demands: &[Demand], threads: u32) -> Vec<u32> {
-    let mut allotted = vec![1; demands.len()];
-    let mut left = threads.saturating_sub(demands.len() as u32);
+    let mut allotted = fewest(demands);
+    let mut left = threads.saturating_sub(allotted.iter().sum());
     // The next one to whoever has most waiting for each of its threads (D'Hondt): no remainders, and it never takes back.
     while left > 0 {
         // One more than there is, so that ranks without a queue share evenly.
@@ -132,8 +146,8 @@ fn most_of(ranks: impl Iterator<Item = usize>, of: impl Fn(usize) -> f64) -> Opt
 }
 
 fn to_the_latest(demands: &[Demand], host: Host) -> Vec<u32> {
-    let mut allotted = vec![1; demands.len()];
-    let mut left = host.threads.saturating_sub(demands.len() as u32);
+    let mut allotted = fewest(demands);
+    let mut left = host.threads.saturating_sub(allotted.iter().sum());
     let latest = loop {
         let takes = |rank: usize| demands[rank].takes(allotted[rank]).0;
         let Some(rank) = most_of(0..demands.len(), takes) else {
@@ -148,7 +162,7 @@ fn to_the_latest(demands: &[Demand], host: Host) -> Vec<u32> {
         left -= 1;
     };
     for (demand, threads) in demands.iter().zip(&mut allotted) {
-        while *threads > 1 && demand.takes(*threads - 1) <= latest {
+        while *threads > demand.fewest() && demand.takes(*threads - 1) <= latest {
             *threads -= 1;
         }
     }
@@ -167,8 +181,10 @@ fn algorithm_1(demands: &[Demand], host: Host, initial: Vec<u32>) -> Vec<u32> {
     for rank in order {
         let given: u32 = allotted.iter().sum();
         let free = host.threads.saturating_sub(given);
-        let most = (allotted[rank] + free).min(demands[rank].most.max(1));
-        allotted[rank] = nearest(allotted[rank], most, tau, |threads| differs(rank, threads));
+        let fewest = demands[rank].fewest();
+        let most = (allotted[rank] + free).min(demands[rank].most.max(fewest));
+        let differs = |threads| differs(rank, threads);
+        allotted[rank] = nearest(allotted[rank], fewest..=most, tau, differs);
     }
     let score = |allotted: &[u32]| Score::of(demands, allotted, host.train);
     if score(&allotted) <= score(&initial) {
@@ -179,8 +195,13 @@ fn algorithm_1(demands: &[Demand], host: Host, initial: Vec<u32>) -> Vec<u32> {
 }
 
 /// The number of threads, of those that the bisection tries, with which a rank differs least from a step of training.
-fn nearest(initial: u32, most: u32, tau: Seconds, differs: impl Fn(u32) -> Seconds) -> u32 {
-    let [mut low, mut high] = [1, most];
+fn nearest(
+    initial: u32,
+    bounds: RangeInclusive<u32>,
+    tau: Seconds,
+    differs: impl Fn(u32) -> Seconds,
+) -> u32 {
+    let (mut low, mut high) = bounds.into_inner();
     let mut threads = initial;
     let mut best = initial;
     loop {
@@ -212,6 +233,7 @@ mod tests {
             work: Seconds(work_s),
             decode: Seconds(0.1),
             queued,
+            least: 1,
             most: 16,
         }
     }
@@ -246,6 +268,18 @@ mod tests {
         let demands = [demand(4.5, 1), demand(0.8, 1), demand(0.8, 1)];
         let allotted = allot(&demands, HOST, Rule::Lobster);
         assert_eq!(allotted, [5, 1, 1]);
+    }
+
+    #[test]
+    fn what_a_rank_has_whatever_comes_is_neither_taken_nor_added_to() {
+        let mut demands = [demand(4.5, 9), demand(0.0, 9), demand(0.8, 9)];
+        demands[1].least = 3;
+        demands[1].most = 3;
+        for rule in [Rule::Lobster, Rule::Foresee] {
+            assert_eq!(allot(&demands, HOST, rule), [4, 3, 1]);
+        }
+        demands[0].work = Seconds::ZERO;
+        assert_eq!(by_queue(&demands, 8), [3, 3, 2]);
     }
 
     #[test]

@@ -197,6 +197,12 @@ impl Balance {
     /// A rank has come or gone: the next look is due at once, and nothing holds until then.
     pub fn forget(&mut self) {
         self.current = None;
+        self.next = 0;
+    }
+
+    /// Threads are so divided, whoever decided it; it stays so as long as nothing better is found.
+    pub fn hold(&mut self, allotted: Allotted) {
+        self.current = Some(allotted);
     }
 }
 
@@ -212,6 +218,7 @@ mod tests {
                 work: Seconds(*work_s),
                 decode,
                 queued: 10,
+                least: 1,
                 most: 64,
             };
             work_s.iter().map(demand).collect()

@@ -13,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::TextError;
-use super::loading::REMEMBERED;
+use super::loading::Mean;
 use crate::model::{Beyond, Curve};
 use crate::units::{BYTES_PER_MB, Bytes, Pace, Rate, Seconds};
 
@@ -37,9 +37,8 @@ const THREADS_TOLD: u32 = 64;
 /// Samples that were decoded while so many threads were at work, the latest count most.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Latest {
-    bytes: f64,
-    took_s: f64,
-    number: u32,
+    bytes: Mean,
+    took_s: Mean,
 }
 
 /// What was measured so far, sample by sample, in as little as a model needs: by class of sizes and number of threads.
@@ -51,22 +50,21 @@ impl Decodes {
     pub fn note(&mut self, bytes: Bytes, threads: u32, took: Seconds) {
         let threads = threads.clamp(1, THREADS_TOLD);
         let latest = self.0.entry((class_number(bytes), threads)).or_default();
-        latest.number = (latest.number + 1).min(REMEMBERED);
-        let number = f64::from(latest.number);
-        latest.bytes += (bytes.0 as f64 - latest.bytes) / number;
-        latest.took_s += (took.0 - latest.took_s) / number;
+        latest.bytes.note(bytes.0 as f64);
+        latest.took_s.note(took.0);
     }
 
     /// The model that this is enough for; none before anything was decoded.
     pub fn fit(&self) -> Option<Decoding> {
-        let measured = self.0.iter().map(|(&(class, threads), latest)| {
-            let mean = latest.bytes.round() as u64;
-            let rate = f64::from(threads) * latest.bytes / latest.took_s;
-            Measured {
+        let measured = self.0.iter().filter_map(|(&(class, threads), latest)| {
+            let bytes = latest.bytes.get()?;
+            let rate = f64::from(threads) * bytes / latest.took_s.get()?;
+            let mean = bytes.round() as u64;
+            Some(Measured {
                 bytes: Bytes(mean.clamp(1 << class, (2 << class) - 1)),
                 threads,
                 rate: Rate(rate / BYTES_PER_MB),
-            }
+            })
         });
         Decoding::fit(&measured.collect::<Vec<_>>())
     }

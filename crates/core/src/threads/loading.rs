@@ -40,19 +40,19 @@ pub struct Mean {
 }
 
 /// What was noted longer ago than so many times hardly counts.
-pub(super) const REMEMBERED: u32 = 32;
+const REMEMBERED: u32 = 32;
 
 impl Mean {
     /// Another one.
     #[inline]
-    pub fn note(&mut self, value: Seconds) {
+    pub fn note(&mut self, value: f64) {
         self.number = (self.number + 1).min(REMEMBERED);
-        self.mean += (value.0 - self.mean) / f64::from(self.number);
+        self.mean += (value - self.mean) / f64::from(self.number);
     }
 
     /// None before the first.
-    pub fn get(&self) -> Option<Seconds> {
-        (self.number > 0).then_some(Seconds(self.mean))
+    pub fn get(&self) -> Option<f64> {
+        (self.number > 0).then_some(self.mean)
     }
 }
 
@@ -61,9 +61,9 @@ impl Costs {
     #[inline]
     pub fn note(&mut self, origin: Origin, took: Seconds) {
         match origin {
-            Origin::Tier(_) | Origin::HostPeer { .. } => self.local.note(took),
-            Origin::Peer { .. } => self.peers.note(took),
-            Origin::Source => self.source.note(took),
+            Origin::Tier(_) | Origin::HostPeer { .. } => self.local.note(took.0),
+            Origin::Peer { .. } => self.peers.note(took.0),
+            Origin::Source => self.source.note(took.0),
         }
     }
 }
@@ -130,10 +130,22 @@ impl Need {
 
     /// How long one thread is busy with it, by what such samples cost so far; nothing for what was never measured.
     pub fn measured(&self, costs: &Costs) -> Seconds {
-        let part = |mean: &Mean, samples: f64| mean.get().unwrap_or_default().0 * samples;
+        let part = |mean: &Mean, samples: f64| mean.get().unwrap_or_default() * samples;
         let local = part(&costs.local, f64::from(self.local_samples));
         let peers = part(&costs.peers, f64::from(self.peer_samples));
         Seconds(local + peers + part(&costs.source, self.source.reads as f64))
+    }
+
+    /// Whether such samples were ever measured, wherever they come from; also where there are none.
+    pub fn is_measured(&self, costs: &Costs) -> bool {
+        let parts = [
+            (self.local_samples > 0, costs.local),
+            (self.peer_samples > 0, costs.peers),
+            (self.source.reads > 0, costs.source),
+        ];
+        parts
+            .iter()
+            .all(|(has_some, mean)| !has_some || mean.get().is_some())
     }
 
     /// How long one thread decodes it while so many are at work on the host.
@@ -254,10 +266,14 @@ mod tests {
         let mut costs = Costs::default();
         need.add(Origin::Source, Bytes(1));
         near(need.measured(&costs), 0.0);
+        assert!(!need.is_measured(&costs) && Need::default().is_measured(&costs));
         costs.note(Origin::Source, Seconds(0.02));
+        assert!(need.is_measured(&costs));
         costs.note(Origin::Source, Seconds(0.04));
-        costs.note(Origin::Tier(tier), Seconds(0.001));
         need.add(Origin::Tier(tier), Bytes(1));
+        assert!(!need.is_measured(&costs), "one origin is not enough");
+        costs.note(Origin::Tier(tier), Seconds(0.001));
+        assert!(need.is_measured(&costs));
         need.add(Origin::Tier(tier), Bytes(1));
         near(need.measured(&costs), 0.032);
         for _ in 0..500 {

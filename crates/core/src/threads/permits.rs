@@ -8,7 +8,10 @@
 //! - Who is to have more takes it when all that live follow the plan. So what all hold together is never more than the plan
 //!   has, whatever the order in which they look.
 //! - What ranks share is what they brought, those that live: who goes takes its own along, and leaves the rest what they had.
-//!   A rank that was stopped and goes on finds a plan without it, keeps one thread, and is in the next plan.
+//!   Who comes, or was stopped and goes on, finds a plan without it, has no more than it brought, and is in the next plan.
+//! - What nobody has measured is nothing to plan on. A rank that cannot say how long its work takes has the threads that it had
+//!   before, or else brought, and only the others share theirs: nobody waits for a rank that never measures anything. So a job
+//!   starts with what each brought, and without a plan as long as none gains something over that.
 //! - A plan of an earlier job is followed ([`Permits::replaying`]) while all ranks live and have brought as many threads as it
 //!   gives out; else, and before its first step, plans are made.
 
@@ -39,6 +42,8 @@ pub struct Shown {
     pub work: Seconds,
     /// How long its trainer takes for these steps, what it waits for others included.
     pub train: Seconds,
+    /// Whether both were measured. Who has no work at all has nothing to measure of it.
+    pub is_measured: bool,
     /// Threads that are at work.
     pub busy: u32,
     /// The last plan that it follows.
@@ -58,6 +63,8 @@ pub struct Permits {
     /// What an earlier job did.
     replayed: Option<ThreadPlan>,
     made: Plan,
+    /// The highest generation that was ever seen.
+    seen: u64,
     /// Who lived at the last look.
     lived: Vec<bool>,
     looks: u64,
@@ -74,6 +81,14 @@ pub struct Decided {
     pub plan: Option<Plan>,
 }
 
+impl Plan {
+    /// What it has for the rank at this place; none for who is not in it.
+    fn of(&self, place: usize) -> Option<u32> {
+        let threads = self.threads.get(place).copied();
+        threads.filter(|threads| *threads > 0)
+    }
+}
+
 impl Permits {
     /// Of the rank at this place of its host, with the threads that it brought.
     pub fn new(place: usize, brought: u32, terms: Terms) -> Self {
@@ -84,6 +99,7 @@ impl Permits {
             balance: Balance::new(terms),
             replayed: None,
             made: Plan::default(),
+            seen: 0,
             lived: Vec::new(),
             looks: 0,
         }
@@ -101,28 +117,23 @@ impl Permits {
     /// Looks at what all show, this rank included, of which so many threads are at work, after so many of its steps.
     pub fn look(&mut self, all: &[Shown], busy: u32, step: u64) -> Decided {
         self.looks += 1;
-        let plans = || all.iter().map(|shown| shown.plan.generation);
-        let newest = plans().max().unwrap_or(0).max(self.made.generation);
+        let newest = newest(all.iter().map(|shown| &shown.plan).chain([&self.made]));
+        self.seen = self.seen.max(newest.generation);
         let planner = all.iter().position(|shown| shown.is_live);
         let made = if planner == Some(self.place) {
-            self.plan(all, newest, step)
+            self.plan(all, &newest, step)
         } else {
             // Who plans next starts from what it finds then.
             self.balance.forget();
             self.lived.clear();
             None
         };
-        let live = all.iter().enumerate().filter(|(_, shown)| shown.is_live);
-        let shown = live.map(|(place, shown)| {
-            if place == self.place {
-                &self.made
-            } else {
-                &shown.plan
-            }
-        });
-        let plan = shown.max_by_key(|plan| plan.generation).cloned();
-        if let Some(plan) = plan.filter(|plan| plan.generation > 0) {
-            self.follow(&plan, all, busy);
+        let newest = made.clone().unwrap_or(newest);
+        if self.seen == 0 {
+            self.held = all[self.place].brought.max(1);
+        } else if newest.generation == self.seen && is_shown(&newest, all) {
+            // Else a newer one is being shown, or about to come, and older ones are over.
+            self.follow(&newest, all, busy);
         }
         Decided {
             permits: self.held,
@@ -132,7 +143,9 @@ impl Permits {
     }
 
     fn follow(&mut self, plan: &Plan, all: &[Shown], busy: u32) {
-        let target = plan.threads.get(self.place).copied().unwrap_or(0).max(1);
+        // A plan gives out what those in it brought: who is not in it takes from nobody by having its own.
+        let target = plan.of(self.place).unwrap_or(all[self.place].brought);
+        let target = target.max(1);
         self.held = self.held.min(target);
         if busy <= self.held {
             self.follows = plan.generation;
@@ -145,17 +158,13 @@ impl Permits {
             };
             !shown.is_live || follows >= plan.generation
         };
-        let is_in_it = plan
-            .threads
-            .get(self.place)
-            .is_some_and(|threads| *threads > 0);
-        if is_in_it && all.iter().enumerate().all(follows) {
+        if all.iter().enumerate().all(follows) {
             self.held = target;
         }
     }
 
-    /// A new plan, where there is another one.
-    fn plan(&mut self, all: &[Shown], newest: u64, step: u64) -> Option<Plan> {
+    /// A new plan, where it is another one than what all have been told.
+    fn plan(&mut self, all: &[Shown], newest: &Plan, step: u64) -> Option<Plan> {
         let live: Vec<bool> = all.iter().map(|shown| shown.is_live).collect();
         if live != self.lived {
             self.balance.forget();
@@ -165,50 +174,67 @@ impl Permits {
             // What is planned after it starts from what it finds then.
             Some(threads) => {
                 self.balance.forget();
-                let holds = self.made.generation == newest && self.made.threads == threads;
-                (!holds).then_some(threads)?
+                threads
             }
-            None => self.balanced(all)?,
+            None => self.balanced(all, newest)?,
         };
+        if newest.generation == self.seen && threads == told_by(newest, all) {
+            return None;
+        }
+        self.seen = self.next_generation(all.len());
         self.made = Plan {
-            generation: newest + 1,
+            generation: self.seen,
             threads,
         };
         Some(self.made.clone())
     }
 
+    /// A higher one, which no other rank gives to a plan of its own: one that was stopped while it planned may go on after
+    /// another has planned.
+    fn next_generation(&self, ranks: usize) -> u64 {
+        let round = self.seen / ranks as u64 + 1;
+        round * ranks as u64 + self.place as u64
+    }
+
     /// What the plan of an earlier job has for this step, where it can be had.
     fn replayed(&self, all: &[Shown], step: u64) -> Option<Vec<u32>> {
         let Allotted { loading, .. } = self.replayed.as_ref()?.at(step)?;
-        let brought: u32 = all.iter().map(|shown| shown.brought.max(1)).sum();
-        let fits = loading.len() == all.len()
-            && all.iter().all(|shown| shown.is_live)
-            && loading.iter().sum::<u32>() <= brought;
+        let brought: u64 = all
+            .iter()
+            .map(|shown| u64::from(shown.brought.max(1)))
+            .sum();
+        let given: u64 = loading.iter().map(|threads| u64::from(*threads)).sum();
+        let fits =
+            loading.len() == all.len() && all.iter().all(|shown| shown.is_live) && given <= brought;
         fits.then(|| loading.clone())
     }
 
-    /// Threads by place, where a new plan is due and gains something.
-    fn balanced(&mut self, all: &[Shown]) -> Option<Vec<u32>> {
+    /// Threads by place, where it is time to look.
+    fn balanced(&mut self, all: &[Shown], newest: &Plan) -> Option<Vec<u32>> {
         if !self.balance.is_due(self.looks) {
             return None;
         }
-        let shown: Vec<&Shown> = all.iter().filter(|shown| shown.is_live).collect();
-        let threads = shown.iter().map(|shown| shown.brought.max(1)).sum();
-        let trains = shown.iter().map(|shown| shown.train.0);
+        let ranks = Known::of(all, newest);
+        let threads = ranks.iter().map(|rank| rank.brought).sum();
+        let kept: Vec<u32> = ranks.iter().map(|rank| rank.kept).collect();
+        // What ranks have needs a reason to change, also before the first plan; what a rank left behind is shared at once.
+        let is_first = newest.generation == 0 || self.balance.current().is_none();
+        if is_first && kept.iter().sum::<u32>() == threads {
+            self.balance.hold(Allotted {
+                loading: kept,
+                decoding: 0,
+            });
+        }
+        let trains = ranks.iter().filter(|rank| rank.is_measured);
+        let trains = trains.map(|rank| rank.train.0);
         let ahead = Ahead {
             threads,
             decoding_peak: 0,
-            train: Seconds(trains.fold(f64::INFINITY, f64::min)),
+            train: Seconds(trains.reduce(f64::min).unwrap_or_default()),
         };
-        let demand = |shown: &&Shown| Demand {
-            work: shown.work,
-            decode: Seconds::ZERO,
-            queued: shown.queued,
-            most: threads,
-        };
-        let demands = |_: Division| shown.iter().map(demand).collect();
-        let Allotted { loading, .. } = self.balance.look(self.looks, ahead, demands)?;
-        let mut given = loading.iter().copied();
+        let demands = |_: Division| Known::demands(&ranks, threads);
+        self.balance.look(self.looks, ahead, demands);
+        let mut given = self.balance.current()?.loading.iter().copied();
         let of_place = |shown: &Shown| {
             if shown.is_live {
                 given.next().unwrap_or(0)
@@ -217,6 +243,93 @@ impl Permits {
             }
         };
         Some(all.iter().map(of_place).collect())
+    }
+}
+
+/// Whether the rank that made a plan lives: by its generation, which is one of its own.
+fn is_shown(plan: &Plan, all: &[Shown]) -> bool {
+    let maker = plan.generation % all.len() as u64;
+    all[maker as usize].is_live
+}
+
+fn newest<'a>(plans: impl Iterator<Item = &'a Plan>) -> Plan {
+    let newest = plans.max_by_key(|plan| plan.generation);
+    newest.cloned().unwrap_or_default()
+}
+
+/// Who is to have how many threads as all have been told, by place; none for who does not live, or is not in the plan.
+pub fn told(all: &[Shown]) -> Vec<u32> {
+    let newest = newest(all.iter().map(|shown| &shown.plan));
+    told_by(&newest, all)
+}
+
+/// By the newest plan, or without any what each brought.
+fn told_by(newest: &Plan, all: &[Shown]) -> Vec<u32> {
+    if newest.generation > 0 {
+        return newest.threads.clone();
+    }
+    let brought = |shown: &Shown| {
+        if shown.is_live {
+            shown.brought.max(1)
+        } else {
+            0
+        }
+    };
+    all.iter().map(brought).collect()
+}
+
+/// What is known of a rank that lives.
+struct Known {
+    brought: u32,
+    /// What it was to have so far.
+    kept: u32,
+    is_measured: bool,
+    train: Seconds,
+    work: Seconds,
+    queued: u32,
+}
+
+impl Known {
+    fn of(all: &[Shown], newest: &Plan) -> Vec<Self> {
+        let live = all.iter().enumerate().filter(|(_, shown)| shown.is_live);
+        let known = live.map(|(place, shown)| {
+            let brought = shown.brought.max(1);
+            Self {
+                brought,
+                kept: newest.of(place).unwrap_or(brought),
+                is_measured: shown.is_measured,
+                train: shown.train,
+                work: shown.work,
+                queued: shown.queued,
+            }
+        });
+        known.collect()
+    }
+
+    /// What these have before them, who share so many threads.
+    fn demands(ranks: &[Self], threads: u32) -> Vec<Demand> {
+        // Others have at least one. Where that is not left, ranks that went have taken along what they had given away.
+        let kept = |rank: &Self| if rank.is_measured { 1 } else { rank.kept };
+        let fits = ranks.iter().map(kept).sum::<u32>() <= threads;
+        let demand = |rank: &Self| {
+            let has = if fits { rank.kept } else { rank.brought };
+            if rank.is_measured {
+                Demand {
+                    work: rank.work,
+                    decode: Seconds::ZERO,
+                    queued: rank.queued,
+                    least: 1,
+                    most: threads,
+                }
+            } else {
+                Demand {
+                    least: has,
+                    most: has,
+                    ..Demand::default()
+                }
+            }
+        };
+        ranks.iter().map(demand).collect()
     }
 }
 
@@ -243,6 +356,7 @@ mod tests {
                 queued: 10,
                 work: Seconds(1.0),
                 train: Seconds(1.0),
+                is_measured: true,
                 ..Shown::default()
             };
             let terms = Terms {
@@ -305,6 +419,151 @@ mod tests {
         ranks.shown[0].work = Seconds(9.0);
         ranks.look_all(3);
         assert!(ranks.permits()[0] >= 9, "{:?}", ranks.permits());
+    }
+
+    #[test]
+    fn before_all_have_measured_each_has_what_it_brought() {
+        let mut ranks = Ranks::new(4);
+        for shown in &mut ranks.shown {
+            shown.is_measured = false;
+            shown.train = Seconds::ZERO;
+            shown.work = Seconds::ZERO;
+        }
+        ranks.look_all(3);
+        // The first one to measure looks late beside ranks that know of no work.
+        ranks.shown[0].is_measured = true;
+        ranks.shown[0].work = Seconds(2.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [4; 4]);
+        for shown in &mut ranks.shown {
+            shown.is_measured = true;
+            shown.work = Seconds(2.0);
+        }
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [4; 4]);
+        assert_eq!(ranks.shown[0].plan, Plan::default(), "nothing to be told");
+        ranks.shown[3].work = Seconds(9.0);
+        ranks.look_all(3);
+        assert!(ranks.permits()[3] > 4, "{:?}", ranks.permits());
+    }
+
+    #[test]
+    fn before_a_plan_who_finds_that_it_needs_more_threads_has_them() {
+        let mut ranks = Ranks::new(2);
+        ranks.shown[1].is_measured = false;
+        ranks.look_all(1);
+        for shown in &mut ranks.shown {
+            shown.brought = 9;
+        }
+        ranks.look_all(1);
+        assert_eq!(ranks.permits(), [9, 9]);
+    }
+
+    #[test]
+    fn who_comes_late_has_what_it_brought_from_the_start() {
+        let mut ranks = Ranks::new(3);
+        ranks.shown[2].is_live = false;
+        ranks.shown[0].work = Seconds(9.0);
+        ranks.look_all(3);
+        let before = ranks.permits();
+        assert!(before[0] > BROUGHT, "{before:?}");
+        ranks.shown[2].is_live = true;
+        ranks.shown[2].is_measured = false;
+        // It looks before whoever plans has seen it.
+        ranks.look(2, 0);
+        assert_eq!(ranks.permits(), before);
+        assert_eq!(before[2], BROUGHT);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), before, "nothing is known of it");
+        assert_eq!(ranks.shown[0].plan.threads, before);
+        ranks.shown[2].is_measured = true;
+        ranks.look_all(3);
+        assert!(ranks.permits()[0] > before[0], "it has threads to spare");
+    }
+
+    #[test]
+    fn a_rank_that_never_measures_keeps_its_own_and_holds_up_nobody() {
+        let mut ranks = Ranks::new(3);
+        ranks.shown[0].is_measured = false;
+        ranks.shown[0].train = Seconds::ZERO;
+        ranks.shown[2].work = Seconds(9.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [4, 1, 7]);
+        // Who has nothing left to do, and knows it, has threads for the others.
+        ranks.shown[0].is_measured = true;
+        ranks.shown[0].train = Seconds(1.0);
+        ranks.shown[0].work = Seconds::ZERO;
+        ranks.shown[0].queued = 0;
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [1, 1, 9]);
+    }
+
+    #[test]
+    fn who_meets_what_it_has_not_measured_keeps_the_threads_that_it_has() {
+        let mut ranks = Ranks::new(3);
+        ranks.shown[2].work = Seconds(20.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [1, 1, 10]);
+        ranks.shown[2].is_measured = false;
+        ranks.shown[2].work = Seconds::ZERO;
+        ranks.shown[0].work = Seconds(9.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [1, 1, 10]);
+        // Of what it has, a part was brought by a rank that goes.
+        ranks.shown[1].is_live = false;
+        ranks.look_all(3);
+        let permits = ranks.permits();
+        assert_eq!((permits[0], permits[2]), (BROUGHT, BROUGHT));
+    }
+
+    #[test]
+    fn plans_of_two_ranks_are_told_apart() {
+        let mut ranks = Ranks::new(3);
+        for seen in 0..10 {
+            let next = ranks.permits.iter_mut().map(|permits| {
+                permits.seen = seen;
+                permits.next_generation(3)
+            });
+            let next: Vec<u64> = next.collect();
+            assert!(next.iter().all(|generation| *generation > seen));
+            assert!(next[0] != next[1] && next[1] != next[2] && next[2] != next[0]);
+        }
+    }
+
+    #[test]
+    fn a_plan_that_is_being_shown_is_not_taken_for_none() {
+        let mut ranks = Ranks::new(3);
+        ranks.shown[2].work = Seconds(20.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits(), [1, 1, 10]);
+        let shown = std::mem::take(&mut ranks.shown[0].plan);
+        ranks.look(1, 0);
+        ranks.look(2, 0);
+        assert_eq!(ranks.permits(), [1, 1, 10]);
+        // Who was showing it is gone for good: another one follows, newer than what nobody can see any more.
+        ranks.shown[0].is_live = false;
+        ranks.look_all(3);
+        assert!(ranks.shown[1].plan.generation > shown.generation);
+        assert_eq!(ranks.permits()[1..].iter().sum::<u32>(), 2 * BROUGHT);
+    }
+
+    #[test]
+    fn a_plan_from_before_another_planned_is_over() {
+        let mut ranks = Ranks::new(3);
+        // The first is away for a while, and the second plans.
+        ranks.shown[0].is_live = false;
+        ranks.shown[2].work = Seconds(20.0);
+        ranks.look_all(3);
+        assert_eq!(ranks.permits()[1..], [1, 7]);
+        ranks.shown[0].is_live = true;
+        ranks.shown[2].work = Seconds(1.0);
+        ranks.shown[1].work = Seconds(20.0);
+        ranks.look_all(4);
+        assert_eq!(ranks.permits(), [1, 10, 1]);
+        // The first is gone, and the second has not seen that: its own plan of then gives nobody anything.
+        ranks.shown[0].is_live = false;
+        ranks.look(2, 0);
+        assert_eq!(ranks.permits(), [1, 10, 1]);
     }
 
     #[test]
@@ -391,12 +650,15 @@ mod tests {
 
     #[test]
     fn a_plan_that_gives_out_more_than_there_is_is_not_followed() {
-        let plan: ThreadPlan = "step 0: 1 12, decoding 0\n".parse().unwrap();
-        let mut ranks = Ranks::new(2);
-        let first = ranks.permits.remove(0);
-        ranks.permits.insert(0, first.replaying(plan));
-        ranks.look_all(4);
-        assert_eq!(ranks.permits(), [4, 4]);
+        for given in ["1 12", "4294967295 2"] {
+            let text = format!("step 0: {given}, decoding 0\n");
+            let plan: ThreadPlan = text.parse().unwrap();
+            let mut ranks = Ranks::new(2);
+            let first = ranks.permits.remove(0);
+            ranks.permits.insert(0, first.replaying(plan));
+            ranks.look_all(4);
+            assert_eq!(ranks.permits(), [4, 4]);
+        }
     }
 
     #[test]
@@ -416,10 +678,20 @@ mod tests {
                 match draw(10) {
                     0 => ranks.shown[place].work = Seconds(draw(20) as f64 / 2.0),
                     1 => ranks.shown[place].queued = draw(50) as u32,
-                    _ => ranks.look(place, draw(12) as u32),
+                    2 => ranks.shown[place].is_measured = draw(2) > 0,
+                    3 if draw(8) == 0 => ranks.shown[place].is_live = false,
+                    _ => {
+                        // Who was stopped looks first thing when it goes on: until then it does not know what it missed.
+                        let was_live = std::mem::replace(&mut ranks.shown[place].is_live, true);
+                        let busy = if was_live { draw(12) } else { 0 };
+                        ranks.look(place, busy as u32);
+                    }
                 }
                 let most = BROUGHT * number as u32;
                 assert!(ranks.held_by_the_living() <= most, "{:?}", ranks.held);
+            }
+            for shown in &mut ranks.shown {
+                shown.is_live = true;
             }
             ranks.look_all(4);
             let permits = ranks.permits();

@@ -34,7 +34,8 @@ const FOLLOWS: usize = 5;
 const GENERATION: usize = 6;
 const DONE: usize = 7;
 const BUSY: usize = 8;
-const PLAN: usize = 9;
+const MEASURED: usize = 9;
+const PLAN: usize = 10;
 const FIRST_STEP: usize = PLAN + RANKS_MAX;
 /// Of a step: its number from 1, how long the rank waited, for what, and how long it trained.
 const STEP_CELLS: usize = 4;
@@ -130,6 +131,7 @@ impl CrewBoard {
         self.set(QUEUED, u64::from(shown.queued));
         self.set(WORK_NS, nanoseconds(shown.work));
         self.set(TRAIN_NS, nanoseconds(shown.train));
+        self.set(MEASURED, u64::from(shown.is_measured));
         self.set(BUSY, u64::from(shown.busy));
         self.set(FOLLOWS, shown.follows);
         self.set(BEAT, if shown.is_live { now_ns() } else { 0 });
@@ -177,6 +179,7 @@ fn look(get: impl Fn(usize) -> u64, ranks: usize, now_ns: u64) -> Shown {
         queued: get(QUEUED) as u32,
         work: seconds(get(WORK_NS)),
         train: seconds(get(TRAIN_NS)),
+        is_measured: get(MEASURED) > 0,
         busy: get(BUSY) as u32,
         follows: get(FOLLOWS),
         plan: plan.unwrap_or_default(),
@@ -297,6 +300,7 @@ mod tests {
             queued: 7,
             work: Seconds(0.5),
             train: Seconds(0.25),
+            is_measured: true,
             busy: 2,
             follows: 3,
             plan: Plan::default(),

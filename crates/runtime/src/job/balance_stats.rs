@@ -7,7 +7,7 @@ use std::fmt;
 use foresee_core::causes::Cause;
 use foresee_core::ids::Rank;
 use foresee_core::steps::{Steps, is_late};
-use foresee_core::threads::permits::Shown;
+use foresee_core::threads::permits::{self, Shown};
 use foresee_core::threads::{Allotted, ThreadPlan};
 use foresee_core::units::Seconds;
 use serde::Serialize;
@@ -127,13 +127,9 @@ impl Chronicle {
             }
             self.next_step += 1;
         }
-        let plans = all.iter().map(|shown| &shown.plan);
-        let newest = plans.max_by_key(|plan| plan.generation);
-        if let Some(plan) = newest.filter(|plan| plan.generation > 0)
-            && self.threads.changes().len() < CHANGES_MAX
-        {
+        if self.threads.changes().len() < CHANGES_MAX {
             let allotted = Allotted {
-                loading: plan.threads.clone(),
+                loading: permits::told(all),
                 decoding: 0,
             };
             self.threads.note(own_steps, &allotted);
@@ -193,7 +189,7 @@ impl Chronicle {
             threads: present.threads,
             steps: self.steps.number(),
             imbalanced_steps: self.steps.imbalanced(),
-            late: self.steps.late().to_vec(),
+            late: self.late_by.iter().map(times).collect(),
             late_by: self.late_by.clone(),
             late_steps: self.late_steps.iter().cloned().collect(),
             waited_s: self.waited.iter().map(|waited| waited.0).collect(),
@@ -207,6 +203,10 @@ impl Chronicle {
             decoding,
         }
     }
+}
+
+fn times(by_cause: &BTreeMap<String, u64>) -> u64 {
+    by_cause.values().sum()
 }
 
 impl fmt::Display for BalanceStats {
@@ -224,7 +224,7 @@ impl fmt::Display for BalanceStats {
         }
         let ranks = self.members.iter().zip(&self.late_by);
         for (rank, causes) in ranks.filter(|(_, causes)| !causes.is_empty()) {
-            let times: u64 = causes.values().sum();
+            let times = times(causes);
             let causes = causes
                 .iter()
                 .map(|(cause, times)| format!("{cause} {times}"));

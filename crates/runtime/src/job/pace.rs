@@ -48,7 +48,7 @@ impl Pace {
 
     /// The trainer took so long with a batch.
     pub(super) fn trained(&mut self, took: Seconds) {
-        self.trains.note(took);
+        self.trains.note(took.0);
     }
 
     /// So many threads of the host are at work at this moment.
@@ -58,6 +58,12 @@ impl Pace {
 
     fn at_work(&self) -> u32 {
         (self.at_work.round() as u32).max(1)
+    }
+
+    /// Whether all that is said of it was measured: how long such samples take, and the trainer. Before the trainer has had a
+    /// batch nobody knows how much of it there is in a step.
+    fn is_measured(&self, need: &Need) -> bool {
+        self.trains.get().is_some() && need.is_measured(&self.costs)
     }
 
     /// How long one thread would be busy with it.
@@ -75,13 +81,14 @@ impl State {
         let busy = self.crew.lanes.shareable_busy();
         pace.note_at_work(others_busy + busy);
         let need = self.need(&mut pace);
-        let trains = pace.trains.get().unwrap_or_default();
+        let trains_s = pace.trains.get().unwrap_or_default();
         let shown = Shown {
             is_live: true,
             brought: self.crew.lanes.own_threads(),
             queued: need.samples(),
             work: pace.work(&need),
-            train: Seconds(trains.0 * LOOKED_AHEAD as f64),
+            train: Seconds(trains_s * LOOKED_AHEAD as f64),
+            is_measured: pace.is_measured(&need),
             busy,
             follows,
             plan: Plan::default(),

@@ -110,6 +110,7 @@ impl Prediction<'_> {
                 work: need.loading(model, crowd) + need.staging(model),
                 decode: Seconds::ZERO,
                 queued: *queued,
+                least: 1,
                 most: host.threads,
             };
             needs.iter().map(demand).collect()
